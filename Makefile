@@ -1,0 +1,51 @@
+# make conformance   the suites: does the installed stack still train every strategy the same way?
+# make test          the tests of the instruments themselves
+#
+# Python and make are all that is needed. PYTHON=python3.12 CONSTRAINTS=constraints/stack-b.txt make conformance
+# chooses interpreter and stack (without CONSTRAINTS the newest versions); ARGS="-k fsdp" goes on to pytest.
+
+PYTHON ?= python3
+CONSTRAINTS ?=
+WORKERS ?= auto
+ARGS ?=
+
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifeq ($(VERSION),)
+$(error $(PYTHON) does not run; set PYTHON to a Python of 3.11 or newer, as in PYTHON=python3.12 make test)
+endif
+
+ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRAINTS))))
+BIN := $(ENVIRONMENT)/bin
+READY := $(ENVIRONMENT)/ready
+
+.PHONY: conformance test benchmark spec lint clean
+.DEFAULT_GOAL := conformance
+
+conformance: $(READY)
+	$(BIN)/python -m pytest suites/ -n $(WORKERS) $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
+
+benchmark: $(READY) # alone: what runs beside it is timed with it
+	$(BIN)/python -m pytest benchmarks/ $(ARGS)
+
+spec: $(READY)
+	$(BIN)/meshproof spec
+
+lint: $(READY)
+	$(BIN)/meshproof spec --check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv-python*
+
+# The stamp is written last: an environment without it is half made, and is made anew from nothing.
+$(READY): pyproject.toml $(CONSTRAINTS)
+	rm -rf $(ENVIRONMENT)
+	$(PYTHON) -m venv $(ENVIRONMENT)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' $(addprefix --constraint ,$(CONSTRAINTS))
+	touch $@

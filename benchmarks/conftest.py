@@ -1,0 +1,28 @@
+"""Timing happens in this process, on the devices that the options name, and alone on the machine."""
+
+import jax
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot be timed. Under xdist pytest-benchmark would run everything once and time nothing."""
+    spread = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
+    if spread and not config.getoption("benchmark_disable"):
+        raise pytest.UsageError(
+            "benchmarks/ under pytest-xdist: nothing would be timed; run it without -n, or with --benchmark-disable"
+        )
+    if len(targets(config)) > 1:
+        raise pytest.UsageError("--target cpu --target native: one process times one target; run once for each")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def devices(pytestconfig: pytest.Config) -> None:
+    """Give this process the devices that the suites give to theirs. JAX must not have started."""
+    jax.config.update("jax_num_cpu_devices", pytestconfig.getoption("devices"))
+    if "native" not in targets(pytestconfig):
+        jax.config.update("jax_platforms", "cpu")
+
+
+def targets(config: pytest.Config) -> set[str]:
+    """What the options ask for."""
+    return set(config.getoption("target") or ("cpu",))

@@ -1,0 +1,110 @@
+"""Which cases exist: one strategy on one model on one mesh for one target, with a name that a person can type."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from meshproof.contract import Contract, Strategy
+
+REQUIRED = ("name", "framework", "model", "init", "train_step", "batches")
+
+
+class ImplementationError(Exception):
+    """The implementation under test cannot be used; the message names everything that is missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One strategy for one target (``cpu`` or ``native``)."""
+
+    id: str
+    strategy: Strategy
+    mesh: dict[str, int]
+    target: str
+
+    @property
+    def contract(self) -> Contract:
+        """What the strategy promises; an empty contract where it brings none."""
+        return getattr(self.strategy, "contract", None) or Contract()
+
+    @property
+    def devices(self) -> int:
+        """How many devices its mesh needs."""
+        return prod(self.mesh.values())
+
+
+def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[Case]:
+    """Every case of an implementation module, whose ``strategies()`` yields its strategies.
+
+    Raises `ImplementationError` where the module cannot be imported, lacks members, or names two cases alike.
+    """
+    try:
+        module = importlib.import_module(implementation)
+    except Exception as error:
+        raise ImplementationError(
+            f"--impl {implementation}: the module cannot be imported ({type(error).__name__}: {error}); "
+            f"give the dotted name of a module on the path that has strategies()"
+        ) from error
+    if not callable(getattr(module, "strategies", None)):
+        raise ImplementationError(
+            f"--impl {implementation}: the module has no member strategies(), "
+            f"which must return the strategies to be checked; see meshproof.contract.Strategy"
+        )
+    try:
+        strategies = list(module.strategies())
+    except Exception as error:
+        raise ImplementationError(
+            f"--impl {implementation}: strategies() raised {type(error).__name__}: {error}"
+        ) from error
+    _check_members(implementation, strategies)
+    cases = [_case(strategy, target) for target in targets for strategy in strategies]
+    _check_ids(implementation, [case.id for case in cases])
+    return cases
+
+
+def _case(strategy: Any, target: str) -> Case:
+    mesh = dict(getattr(strategy, "mesh_axes", None) or strategy.mesh.shape)
+    shape = ",".join(f"{axis}={size}" for axis, size in mesh.items())
+    variant = getattr(strategy, "variant", "")
+    model = f"{strategy.model}+{variant}" if variant else strategy.model
+    suffix = "" if target == "cpu" else f":{target}"
+    return Case(f"{strategy.name}-{strategy.framework}-{model}@{shape}{suffix}", strategy, mesh, target)
+
+
+def _check_members(implementation: str, strategies: list[Any]) -> None:
+    if not strategies:
+        raise ImplementationError(f"--impl {implementation}: strategies() returned none; nothing would be checked")
+    problems = []
+    for i, strategy in enumerate(strategies):
+        missing = [member for member in REQUIRED if not has_member(strategy, member)]
+        if not has_member(strategy, "mesh_axes") and not has_member(strategy, "mesh"):
+            missing.append("mesh")
+        if missing:
+            name = strategy.name if has_member(strategy, "name") else f"number {i}, a {type(strategy).__name__}"
+            problems.append(f"strategy {name} lacks {', '.join(missing)}")
+    if problems:
+        raise ImplementationError(
+            f"--impl {implementation}: {'; '.join(problems)}; see meshproof.contract.Strategy for what each must be"
+        )
+
+
+def _check_ids(implementation: str, ids: list[str]) -> None:
+    twice = sorted({case_id for case_id in ids if ids.count(case_id) > 1})
+    if twice:
+        raise ImplementationError(
+            f"--impl {implementation}: two strategies share the id {', '.join(twice)}; "
+            f"give one of them a `variant`, or another name, framework, model or mesh"
+        )
+
+
+def has_member(strategy: Any, member: str) -> bool:
+    """Whether a strategy has a member, without evaluating it: a lazy mesh would start the JAX backend."""
+    try:
+        return inspect.getattr_static(strategy, member) is not None
+    except AttributeError:
+        return hasattr(type(strategy), "__getattr__") and getattr(strategy, member, None) is not None

@@ -1,0 +1,121 @@
+"""The command line: `meshproof census` reads what a compiled program communicates, `meshproof spec` writes SPEC.md."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from meshproof.hlo import Collective
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Conformance and regression suite for distributed training in JAX and Flax.",
+)
+
+
+@app.callback()
+def main() -> None:
+    """Conformance and regression suite for distributed training in JAX and Flax."""
+
+
+@app.command()
+def census(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Compiled HLO text (compiled.as_text()); - is stdin.")],
+    mesh: Annotated[str, typer.Option(help="Axes and sizes in the order of the mesh, such as data=2,model=4.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Print the collectives of a compiled program: operation, mesh axes, executions, tensors and bytes per step.
+
+    Reads text of any backend: CPU, GPU or TPU. Bytes are per device and step. A dash stands for unknown: the text does
+    not tell how often a loop runs, or which branch is taken.
+    """
+    from meshproof.hlo import HloError
+    from meshproof.hlo import census as take_census
+
+    axes = _read_mesh(mesh)
+    text = _read_text(file)
+    try:
+        found = take_census(text, axes)
+    except HloError as error:
+        _fail(f"{'standard input' if file == '-' else file}: {error}".replace("\n", " | "))
+    if as_json:
+        typer.echo(json.dumps({"collectives": [asdict(collective) for collective in found]}, indent=2))
+    else:
+        _print_table(found)
+
+
+@app.command()
+def spec(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 where SPEC.md is out of date.")] = False,
+) -> None:
+    """Write SPEC.md in the current checkout, from the clauses that its suites declare."""
+    from meshproof.spec import COMMAND, SpecError, render_spec
+
+    path = Path("SPEC.md")
+    try:
+        text = render_spec(Path())
+    except SpecError as error:
+        _fail(str(error))
+    if not check:
+        path.write_text(text, encoding="utf-8")
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        typer.echo(f"meshproof: SPEC.md is out of date; `{COMMAND}` updates it", err=True)
+        raise typer.Exit(1)
+
+
+def _read_mesh(text: str) -> dict[str, int]:
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = (word.strip() for word in part.partition("="))
+        if not name or not size.isdecimal() or int(size) < 1:
+            _fail(
+                f"--mesh {text!r}: {part!r} is no axis; expected name=size with a size from 1 on, as in data=2,model=4"
+            )
+        if name in axes:
+            _fail(f"--mesh {text!r}: axis {name!r} is named twice; expected distinct axes, as in data=2,model=4")
+        axes[name] = int(size)
+    return axes
+
+
+def _read_text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        _fail(f"cannot read {file!r}: {reason}; expected a file with the output of compiled.as_text(), or - for stdin")
+
+
+def _print_table(found: Sequence[Collective]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not found:
+        typer.echo("no communication")
+        return
+    table = Table(caption="per device and step; – is unknown")
+    for heading in ("operation", "axes"):
+        table.add_column(heading)
+    for heading in ("executions", "tensors", "bytes"):
+        table.add_column(heading, justify="right")
+    for heading in ("dtype", "realized as", "phase"):
+        table.add_column(heading)
+    for entry in found:
+        amounts = (
+            "–" if number is None else f"{number:,}" for number in (entry.executions, entry.tensors, entry.bytes)
+        )
+        table.add_row(entry.operation, ", ".join(entry.axes), *amounts, entry.dtype, entry.realized_as, entry.phase)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _fail(problem: str) -> NoReturn:
+    typer.echo(f"meshproof: {problem}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,189 @@
+"""What a strategy promises, as data: layouts by leaf path and a communication budget.
+
+This module is all that an implementation needs to import. It starts no JAX backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+Tree = Mapping[str, Any]
+"""A canonical tree: nested dicts with string keys and arrays at the leaves."""
+
+Leaves = dict[str, np.ndarray]
+"""A canonical tree, flat: path (``dense_0/kernel``) to host array."""
+
+Batch = Mapping[str, Any]
+"""One batch by field name; the leading dimension of every field is the global batch B."""
+
+Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
+Part = Literal["parameters", "optimizer_state", "batch"]
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One line of a communication budget: logical traffic per device and train step.
+
+    ``bytes`` is the S of the ring formulas: the operand for all-reduce, reduce-scatter, all-to-all and
+    collective-permute, the result for all-gather. ``payload`` says what moves: "parameters", "gradients",
+    "activations" or "metrics".
+    """
+
+    operation: Operation
+    axes: tuple[str, ...]
+    payload: str
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.payload} over {'×'.join(self.axes)}: {self.bytes:,} bytes"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
+
+    ``parameters``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``) to the
+    ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
+    may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
+    collectives are written by hand, so that the compiler must keep each as it is written.
+    """
+
+    parameters: Mapping[str, PartitionSpec] | None = None
+    optimizer_state: Mapping[str, PartitionSpec] | None = None
+    batch: Mapping[str, PartitionSpec] | None = None
+    forward: tuple[Communication, ...] | None = None
+    step: tuple[Communication, ...] | None = None
+    explicit: bool = False
+
+    def spec(self, part: Part, path: str) -> PartitionSpec:
+        """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""
+        patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
+        for pattern, spec in patterns.items():
+            if fnmatchcase(path, pattern):
+                return spec
+        raise LookupError(
+            f"the contract declares no PartitionSpec for {part} leaf {path!r}: its patterns are {sorted(patterns)}; "
+            f"add one that matches, PartitionSpec() for a replicated leaf"
+        )
+
+    def moves(self, payload: str, operation: Operation | None = None) -> bool:
+        """Whether the step's budget has a line for this payload (and operation)."""
+        return any(line.payload == payload and operation in (None, line.operation) for line in self.step or ())
+
+
+@dataclass(frozen=True)
+class Step:
+    """One train step as canonical leaves: loss before the update, then what the update left behind."""
+
+    loss: float
+    parameters: Leaves
+    optimizer_state: Leaves
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """``k`` train steps from given values, and the gradients of the first, before any optimizer."""
+
+    gradients: Leaves
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the numbers must be, in float64, and the standard deviation that float32 rounding explains of each."""
+
+    value: Trajectory
+    rounding: Trajectory
+
+
+class Truth(Protocol):
+    """The judge of numbers of one model, loss and optimizer. It uses no JAX."""
+
+    def initial_parameters(self) -> Tree:
+        """Canonical float32 start values, the same on every version of the stack."""
+        ...
+
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+        """Train one step per batch from ``parameters``."""
+        ...
+
+
+class Strategy(Protocol):
+    """A trainer under test. Only ``init``, ``train_step`` and ``batches`` are needed beside the names.
+
+    Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
+    (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
+    ``load(parameters)`` (a state that holds these canonical values) and ``truth`` (a `Truth`).
+    """
+
+    name: str
+    framework: str
+    model: str
+    contract: Contract
+
+    @property
+    def mesh(self) -> Mesh:
+        """The device mesh."""
+        ...
+
+    def init(self, key: Any) -> Any:
+        """A state that is sharded from birth."""
+        ...
+
+    def batches(self, count: int) -> Iterable[Batch]:
+        """``count`` host batches, the same at every call."""
+        ...
+
+    def shard_batch(self, batch: Batch) -> Any:
+        """The batch on its devices."""
+        ...
+
+    def train_step(self, state: Any, batch: Any) -> tuple[Any, Mapping[str, Any]]:
+        """One jitted step that donates ``state``; the metrics hold at least ``loss``."""
+        ...
+
+    def loss(self, state: Any, batch: Any) -> Any:
+        """The jitted forward pass: the scalar mean loss of the global batch."""
+        ...
+
+    def gradients(self, state: Any, batch: Any) -> Tree:
+        """The global batch's gradients as a canonical tree, before any optimizer."""
+        ...
+
+    def parameters(self, state: Any) -> Tree:
+        """The parameters as a canonical tree of global arrays."""
+        ...
+
+    def optimizer_state(self, state: Any) -> Tree:
+        """The optimizer state as a canonical tree of global arrays."""
+        ...
+
+
+def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a canonical tree with their paths, in insertion order. Raises ``TypeError`` on a list of arrays."""
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}/")
+        elif isinstance(value, list | tuple) and any(hasattr(entry, "shape") for entry in value):
+            raise TypeError(f"{path} is a {type(value).__name__} of arrays: a canonical tree has only dicts above them")
+        else:
+            yield path, value
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The canonical tree of these leaves by path: the inverse of `leaves`."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return tree

@@ -1,0 +1,11 @@
+"""Compiled HLO text: a strict parser, and the census of the collectives a compiled program runs.
+
+Pure Python, no dependencies. What cannot be accounted for is an `HloError` with line and column, never a zero.
+"""
+
+from meshproof.hlo.census import Collective, census
+from meshproof.hlo.errors import HloError
+from meshproof.hlo.parser import Computation, Instruction, Module, parse
+from meshproof.hlo.shapes import Shape
+
+__all__ = ["Collective", "Computation", "HloError", "Instruction", "Module", "Shape", "census", "parse"]

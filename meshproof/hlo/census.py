@@ -1,0 +1,230 @@
+"""The census: which logical collectives a compiled program runs per step, over which mesh axes, moving how much.
+
+Counted are executions, not instructions: a collective in a loop counts once per iteration, nested loops multiply, and a
+body that is reached twice counts twice. The condition of a loop runs once more than its body. Branches of a conditional
+that communicate alike count once; where they differ, what they communicate depends on the data, and its counts are None
+(*unknown*), as they are in a loop whose trip count the text does not tell.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from meshproof.hlo.async_fusions import AsyncFusions
+from meshproof.hlo.collectives import BASES, CONTINUATIONS, Written, check_silent, read_collective
+from meshproof.hlo.dataflow import CALLERS, Dataflow
+from meshproof.hlo.errors import HloError
+from meshproof.hlo.loops import trip_count
+from meshproof.hlo.parser import Computation, Instruction, Module, parse
+from meshproof.hlo.realisations import Realisations
+from meshproof.hlo.tensors import Tensor, carried
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One kind of communication of a step, summed over all instructions of that kind.
+
+    `operation` is logical ("reduce-scatter"), `realized_as` is what the compiler wrote ("all-reduce + dynamic-slice").
+    `axes` are mesh axes in mesh order. `executions`, `tensors` and `bytes` are per step, and None where the text does
+    not tell how often a loop runs or which branch is taken. `bytes` are per device, S of the ring formulas: the operand
+    of all-reduce, reduce-scatter, all-to-all, collective-permute and collective-broadcast, the result of all-gather.
+    They are None for ragged-all-to-all, whose sizes are data. `dtype` is the operand's. `phase` is "forward",
+    "backward", "synchronize_gradients", "optimizer" or "other", from the named scopes of the program.
+    """
+
+    operation: str
+    axes: tuple[str, ...]
+    executions: int | None
+    tensors: int | None
+    bytes: int | None
+    dtype: str
+    realized_as: str
+    phase: str
+
+
+class Kind(NamedTuple):
+    """What entries of the census are summed by."""
+
+    operation: str
+    axes: tuple[str, ...]
+    dtype: str
+    realized_as: str
+    phase: str
+
+
+class Amount(NamedTuple):
+    """How much of a kind; None is unknown."""
+
+    executions: int | None
+    tensors: int | None
+    bytes: int | None
+
+    def plus(self, other: "Amount") -> "Amount":
+        """The sum; unknown if either is."""
+        return Amount(*(None if a is None or b is None else a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, factor: int | None) -> "Amount":
+        """The product; unknown if either is."""
+        return Amount(*(None if a is None or factor is None else a * factor for a in self))
+
+
+Profile = dict[Kind, Amount]
+_FUSIONS = frozenset({"fusion", "fusion-start"})
+_WRAPPERS = _FUSIONS | {"async-start"}
+
+
+def census(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
+    """All communication of one step of a compiled program.
+
+    `text` is what `compiled.as_text()` prints; `mesh` maps axis names to sizes in the order of `mesh.devices`, so that
+    ids in the text are positions in `mesh.devices.flat`. Entries come in the order of their fields. Raises `HloError`,
+    with line and column, for anything that cannot be accounted for.
+    """
+    _check_mesh(mesh)
+    module = parse(text)
+    _check_devices(module, mesh)
+    try:
+        profile = _Profiler(module, mesh).entry()
+    except RecursionError:
+        raise HloError("computations or chains of operations nested too deeply to be followed") from None
+    ordered = sorted(profile.items(), key=lambda item: item[0])
+    return tuple(
+        Collective(kind.operation, kind.axes, *amount, kind.dtype, kind.realized_as, kind.phase)
+        for kind, amount in ordered
+        if amount.executions != 0
+    )
+
+
+def _check_mesh(mesh: Mapping[str, int]) -> None:
+    for name, size in mesh.items():
+        if size < 1:
+            raise ValueError(f"mesh axis {name!r} has size {size}; expected 1 or more")
+
+
+def _check_devices(module: Module, mesh: Mapping[str, int]) -> None:
+    if module.replica_count != 1:
+        problem = f"replica_count={module.replica_count}: expected one replica (jit or shard_map, not the old pmap)"
+        raise HloError(f"{problem}, so that ids are positions in the mesh", text=f"HloModule {module.name}")
+    devices = prod(mesh.values())
+    if module.num_partitions != devices:
+        shape = ", ".join(f"{name}={size}" for name, size in mesh.items())
+        problem = f"the program is compiled for {module.num_partitions} devices (num_partitions) but the mesh"
+        raise HloError(f"{problem} {shape} has {devices}; give the mesh it was compiled for", text=module.name)
+
+
+class _Profiler:
+    """Sums the communication of each computation, bodies before their callers."""
+
+    def __init__(self, module: Module, mesh: Mapping[str, int]) -> None:
+        self._module = module
+        self._mesh = mesh
+        self._flow = Dataflow(module)
+        self._realisations = Realisations(self._flow, prod(mesh.values()))
+        self._async_fusions = AsyncFusions(self._flow)
+        self._profiles: dict[str, Profile] = {}
+        self._open: set[str] = set()
+
+    def entry(self) -> Profile:
+        self._refuse_unknown()
+        profile = self._profile(self._module.entry)
+        for computation in self._module.computations.values():
+            if computation.name not in self._profiles:
+                self._refuse_unreached(computation)
+        return profile
+
+    def _refuse_unknown(self) -> None:
+        for computation in self._module.computations.values():
+            for instruction in computation.instructions:
+                text = instruction.text
+                if instruction.opcode in BASES or instruction.opcode in CONTINUATIONS:
+                    continue
+                if (
+                    "replica_groups" in text
+                    or "channel_id" in text
+                    or "source_target_pairs" in text
+                    or "has_communication" in text
+                ):
+                    check_silent(instruction)
+
+    def _refuse_unreached(self, computation: Computation) -> None:
+        for instruction in computation.instructions:
+            if instruction.opcode in BASES and read_collective(self._flow, computation, instruction, self._mesh):
+                problem = f"a collective in computation {computation.name}, which nothing known calls"
+                raise instruction.refuse(f"{problem}: it cannot be counted. Report it with this line")
+
+    def _profile(self, computation: Computation) -> Profile:
+        if computation.name in self._profiles:
+            return self._profiles[computation.name]
+        if computation.name in self._open:
+            raise HloError(f"computation {computation.name} calls itself", computation.line)
+        self._open.add(computation.name)
+        total: Profile = {}
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            if opcode in CALLERS:
+                _add(total, self._called(computation, instruction))
+            elif opcode in BASES:
+                _add(total, self._moved(computation, instruction))
+        self._open.discard(computation.name)
+        self._profiles[computation.name] = total
+        return total
+
+    def _called(self, computation: Computation, instruction: Instruction) -> Profile:
+        callees = self._flow.callees(instruction)
+        profiles = {role: [self._profile(callee) for callee in found] for role, found in callees.items()}
+        if not any(profile for found in profiles.values() for profile in found):
+            return {}
+        if instruction.opcode == "while":
+            trips = trip_count(self._flow, computation, instruction)
+            total = _scaled(profiles["body"][0], trips)
+            _add(total, _scaled(profiles["condition"][0], None if trips is None else trips + 1))
+            return total
+        if instruction.opcode == "conditional":
+            return _either([profile for found in profiles.values() for profile in found])
+        if instruction.opcode == "fusion" and self._async_fusions.continues(computation, instruction):
+            return {}
+        return profiles[next(iter(profiles))][0]
+
+    def _moved(self, computation: Computation, instruction: Instruction) -> Profile:
+        written = read_collective(self._flow, computation, instruction, self._mesh)
+        if written is None:
+            return {}
+        sites = self._flow.call_sites.get(computation.name, [])
+        wrappers = {site.instruction.opcode for site in sites}
+        meanings = self._realisations.classify(computation, written, fused=bool(wrappers & _FUSIONS))
+        only = sites[0].instruction if len(sites) == 1 and wrappers <= _WRAPPERS else None
+        tensors = carried(self._flow, computation, written, only)
+        return _by_kind(written, tensors, meanings, "async-start " if "async-start" in wrappers else "")
+
+
+def _by_kind(written: Written, tensors: list[Tensor], meanings: list[tuple[str, str]], prefix: str) -> Profile:
+    """One entry per kind of tensor in the instruction, each of them one execution of it."""
+    total: Profile = {}
+    for tensor in tensors:
+        operation, realized_as = meanings[tensor.operand]
+        kind = Kind(operation, written.axes, tensor.shape.dtype, prefix + realized_as, tensor.phase)
+        moved = tensor.shape.bytes * (written.group_size if written.operation == "all-gather" else 1)
+        before = total.get(kind, Amount(1, 0, 0))
+        total[kind] = Amount(1, (before.tensors or 0) + 1, (before.bytes or 0) + moved)
+    if written.operation == "all-to-all" and len(written.shapes) == written.group_size:
+        # The tuple form holds one slice of a single tensor for each member of the group.
+        total = {kind: amount._replace(tensors=1) for kind, amount in total.items()}
+    if written.operation == "ragged-all-to-all":
+        total = {kind: amount._replace(bytes=None) for kind, amount in total.items()}
+    return total
+
+
+def _add(total: Profile, more: Profile) -> None:
+    for kind, amount in more.items():
+        total[kind] = total[kind].plus(amount) if kind in total else amount
+
+
+def _scaled(profile: Profile, factor: int | None) -> Profile:
+    return {kind: amount.times(factor) for kind, amount in profile.items()}
+
+
+def _either(branches: list[Profile]) -> Profile:
+    if all(branch == branches[0] for branch in branches):
+        return branches[0]
+    return {kind: Amount(None, None, None) for branch in branches for kind in branch}

@@ -1,0 +1,161 @@
+"""One collective instruction, read: what it does, between which positions, with which tensors.
+
+Who takes part, by XLA's rules, in a module of one replica and N partitions:
+
+    all-gather, all-reduce, reduce-scatter    use_global_device_ids=true: the groups name partitions;
+                                              else with a channel: groups of replicas, across all partitions;
+                                              else: groups of replicas: with one replica nothing moves
+    the others                                with a channel: partitions; without: replicas, and nothing moves
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from meshproof.hlo.dataflow import Dataflow
+from meshproof.hlo.errors import unknown
+from meshproof.hlo.parser import Computation, Instruction
+from meshproof.hlo.replica_groups import Groups, match_axes, match_pair_axes, read_groups
+from meshproof.hlo.shapes import Shape
+
+_GROUPED = ("all-gather", "all-reduce", "reduce-scatter")
+_OTHERS = ("all-to-all", "ragged-all-to-all", "collective-broadcast", "collective-permute")
+BASES = {
+    **{base: base for base in (*_GROUPED, *_OTHERS)},
+    **{f"{base}-start": base for base in (*_GROUPED, *_OTHERS)},
+    "send": "send",
+}
+# Second halves of what was counted at its start, and the host's side of transfers.
+CONTINUATIONS = frozenset(
+    {f"{base}-{part}" for base in (*_GROUPED, *_OTHERS) for part in ("update", "done")}
+    | {"async-update", "async-done", "send-done", "recv", "recv-done"}
+)
+Attributes = dict[str, tuple[str, int]]
+_PAIRS_OF_SEND = re.compile(r'_xla_send_recv_source_target_pairs="?')
+_PAIRS = re.compile(r"\{(?:\{\d+,\d+\}(?:,\s*\{\d+,\d+\})*)?\}")
+_PAIR = re.compile(r"(\d+),(\d+)")
+_COMMUNICATES = ("replica_groups", "source_target_pairs", "channel_id")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A collective as the compiler wrote it: `groups` are positions, `shapes` what each device contributes."""
+
+    instruction: Instruction
+    operation: str
+    groups: Groups
+    axes: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+
+    @property
+    def group_size(self) -> int:
+        """Members of each group."""
+        return len(self.groups[0])
+
+
+def read_collective(
+    flow: Dataflow, computation: Computation, instruction: Instruction, mesh: Mapping[str, int]
+) -> Written | None:
+    """The collective in this instruction, or None where it moves nothing.
+
+    Raises `HloError` for unknown spellings, ids out of range, and groups that are no product of axes of `mesh`.
+    """
+    operation = BASES[instruction.opcode]
+    attributes = instruction.attributes
+    if operation == "send":
+        if attributes.get("is_host_transfer", ("", 0))[0] == "true":
+            return None
+        operation = "collective-permute"
+    if operation == "collective-permute":
+        groups, start = _read_pairs(instruction, attributes)
+    else:
+        groups, start = _read_groups(instruction, attributes, operation, prod(mesh.values()))
+    try:
+        axes = (match_pair_axes if operation == "collective-permute" else match_axes)(groups, mesh)
+    except ValueError as error:
+        raise instruction.refuse(unknown(str(error)), start) from None
+    if not axes:
+        return None
+    shapes = _contributions(flow, computation, instruction, operation)
+    written = Written(instruction, operation, groups, axes, shapes)
+    _check_result(written)
+    return written
+
+
+def check_silent(instruction: Instruction) -> None:
+    """Refuse an opcode that is no known collective and yet carries what only collectives do."""
+    for attribute in _COMMUNICATES:
+        if f"{attribute}=" in instruction.text and attribute in instruction.attributes:
+            problem = f"unknown opcode {instruction.opcode!r} with {attribute}: it may communicate"
+            raise instruction.refuse(unknown(problem))
+    if instruction.opcode == "custom-call" and '"has_communication":true' in instruction.text.replace(" ", ""):
+        raise instruction.refuse(unknown("a custom call that communicates: its bytes cannot be read from the text"))
+
+
+def _read_groups(instruction: Instruction, attributes: Attributes, operation: str, devices: int) -> tuple[Groups, int]:
+    """The groups as positions, and where they stand in the text."""
+    if "replica_groups" not in attributes:
+        raise instruction.refuse(unknown(f"{instruction.opcode} without replica_groups="))
+    start = attributes["replica_groups"][1]
+    has_channel = "channel_id" in attributes
+    names_devices = attributes.get("use_global_device_ids", ("", 0))[0] == "true"
+    if names_devices and not has_channel:
+        raise instruction.refuse(unknown("use_global_device_ids=true without channel_id="), start)
+    names_partitions = names_devices or (has_channel and operation not in _GROUPED)
+    try:
+        groups = read_groups(instruction.text, start, devices if names_partitions else 1)
+    except ValueError as error:
+        raise instruction.refuse(unknown(str(error)), start) from None
+    if names_partitions:
+        return groups, start
+    return ((tuple(range(devices)),) if has_channel else tuple((position,) for position in range(devices))), start
+
+
+def _read_pairs(instruction: Instruction, attributes: Attributes) -> tuple[Groups, int]:
+    """The (source, target) pairs, and where they stand in the text."""
+    text = instruction.text
+    start = attributes.get("source_target_pairs", ("", -1))[1]
+    if instruction.opcode == "send":
+        found = _PAIRS_OF_SEND.search(text, instruction.operands_start)
+        start = found.end() if found else -1
+    if start < 0:
+        raise instruction.refuse(unknown(f"{instruction.opcode} between devices without its source-target pairs"))
+    match = _PAIRS.match(text, start)
+    if match is None:
+        raise instruction.refuse(unknown("expected pairs such as source_target_pairs={{0,1},{1,2}}"), start)
+    pairs = tuple((int(source), int(target)) for source, target in _PAIR.findall(match[0]))
+    if "channel_id" not in attributes and any(max(pair) > 0 for pair in pairs):
+        raise instruction.refuse("without channel_id= the pairs name replicas, and there is only one", start)
+    return pairs, start
+
+
+def _contributions(
+    flow: Dataflow, computation: Computation, instruction: Instruction, operation: str
+) -> tuple[Shape, ...]:
+    """Shapes of the operands: unlike those of results they are spelled alike in every asynchronous form."""
+    count = len(instruction.operands)
+    if instruction.opcode == "send" or (operation == "collective-permute" and count == 4):
+        count = 1  # the token of a send; in place: source, destination and the two places
+    elif operation == "ragged-all-to-all":
+        count = 1
+    shapes = tuple(shape for index in range(count) for shape in flow.operand(computation, instruction, index).shapes)
+    if not shapes:
+        raise instruction.refuse(unknown(f"{instruction.opcode} without operands"))
+    return shapes
+
+
+def _check_result(written: Written) -> None:
+    """What the result's shapes say must agree with what was derived from the operands."""
+    instruction = written.instruction
+    if written.operation not in _GROUPED or instruction.opcode.endswith("-start"):
+        return
+    results = instruction.shapes
+    for shape, result in zip(written.shapes, results, strict=len(results) == len(written.shapes)):
+        larger, smaller = (result, shape) if written.operation == "all-gather" else (shape, result)
+        factor = 1 if written.operation == "all-reduce" else written.group_size
+        # TPU reduces f32 and writes bf16 in one all-reduce: what moves is the operand, as its reducer's type shows.
+        converts = written.operation == "all-reduce"
+        if larger.elements != smaller.elements * factor or not (converts or larger.dtype == smaller.dtype):
+            problem = f"{written.operation} over {written.group_size} positions turns {shape} into {result}"
+            raise instruction.refuse(unknown(problem))

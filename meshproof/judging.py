@@ -1,0 +1,163 @@
+"""From what was seen to a test's outcome: its status, its margin, and words that a stranger can act on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any, Literal, NoReturn, TypeVar
+
+import numpy as np
+import pytest
+
+from meshproof.cases import Case, has_member
+from meshproof.contract import Judgement, Truth, leaves, nest
+from meshproof.layout import LeafLayout
+from meshproof.numerics import Verdict
+from meshproof.observation import STEPS, Failed, NotExercised, NotSupported, Observation, Seen
+
+Status = Literal["proved", "failed", "expected-failure", "not-supported", "not-exercised"]
+T = TypeVar("T")
+
+
+@dataclass
+class Record:
+    """What one test found out: the line that the report keeps of it.
+
+    ``margin`` is the worst error over its allowance; ``ratio`` the bytes moved over the theoretical bytes.
+    """
+
+    id: str
+    clause: str
+    statement: str
+    case: str | None
+    status: Status = "not-exercised"
+    margin: float | None = None
+    ratio: float | None = None
+    message: str = ""
+
+    def conclude(self, report: pytest.TestReport) -> None:
+        """Take over the outcome of one phase of the test."""
+        if report.failed:
+            self.status, self.message = "failed", report.longreprtext
+        elif report.skipped and hasattr(report, "wasxfail"):
+            self.status, self.message = "expected-failure", report.wasxfail
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            self.message = self.message or report.longrepr[2]
+        elif report.when == "call" and report.passed:
+            self.status = "proved"
+
+
+def record_of(item: pytest.Item) -> Record:
+    """The record of a test that has not run."""
+    marker = item.get_closest_marker("clause")
+    assert marker is not None
+    function: Any = getattr(item, "function", None)
+    statement = " ".join(cleandoc(function.__doc__ or "").split("\n\n")[0].split())
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    case = parameters.get("case")
+    return Record(item.nodeid, marker.args[0], statement, case.id if isinstance(case, Case) else None)
+
+
+class Judge:
+    """Judges one test. Every method either returns or ends the test with its status recorded."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    def see(self, seen: Seen[T] | NotExercised) -> T:
+        """What was seen; ends the test where it was not."""
+        if isinstance(seen, NotSupported):
+            self.record.status, self.record.message = "not-supported", seen.reason
+            pytest.skip(f"not supported: {seen.reason}")
+        if isinstance(seen, NotExercised):
+            self.record.status, self.record.message = "not-exercised", seen.reason
+            pytest.skip(f"not exercised: {seen.reason}")
+        if isinstance(seen, Failed):
+            self.fail([seen.reason])
+        return seen
+
+    def promised(self, promise: T | None, what: str) -> T:
+        """A part of the contract; ends the test as not supported where the contract leaves it out."""
+        return self.see(NotSupported(f"the contract promises no {what}") if promise is None else promise)
+
+    def margin(self, observed: float, allowed: float) -> None:
+        """Keep the worst ratio of observed to allowed."""
+        ratio = observed / allowed if allowed else float("inf") if observed else 0.0
+        self.record.margin = max(ratio, self.record.margin or 0.0)
+
+    def ratio(self, observed: float) -> None:
+        """Keep the ratio of observed to theoretical that is furthest from one."""
+        self.record.ratio = max((observed, self.record.ratio or 1.0), key=lambda ratio: abs(ratio - 1))
+
+    def numbers(self, verdicts: Iterable[Verdict]) -> None:
+        """Every verdict must have passed; the margin is the worst of them."""
+        problems = []
+        for verdict in verdicts:
+            self.margin(verdict.margin, 1.0)
+            if not verdict.passed:
+                problems.append(str(verdict))
+        self.clear(problems)
+
+    def declared(self, layout: Iterable[LeafLayout]) -> None:
+        """Every leaf must lie as its contract declares, by the framework's own equivalence of shardings."""
+        self.clear(
+            f"{leaf.path} {leaf.shape} lies as {leaf.spec}, declared is {leaf.declared}"
+            if leaf.declared is not None
+            else leaf.undeclared
+            for leaf in layout
+            if not leaf.as_declared
+        )
+
+    def clear(self, problems: Iterable[str]) -> None:
+        """There must be no problems; each is a sentence that names what was seen and what was expected."""
+        found = list(problems)
+        if found:
+            self.fail(found)
+
+    def fail(self, problems: list[str]) -> NoReturn:
+        """End the test as failed."""
+        shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
+        lines = "\n".join(f"  - {problem}" for problem in shown)
+        where = f" by {self.record.case}" if self.record.case else ""
+        pytest.fail(
+            f"{self.record.clause} is violated{where}: {self.record.statement}\n{lines}\n"
+            f"alone: pytest '{self.record.id}'",
+            pytrace=False,
+        )
+
+
+class Truths:
+    """The truth of every case, computed once for all that start from the same values and see the same batches."""
+
+    def __init__(self) -> None:
+        self.computed: dict[tuple[Truth, str], Judgement] = {}
+
+    def of(self, case: Case, observation: Observation) -> Seen[Judgement]:
+        """Trained from the canonical values where the strategy can load them, else from what its ``init`` made."""
+        if not has_member(case.strategy, "truth"):
+            return NotSupported("the implementation brings no truth")
+        truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
+        if has_member(case.strategy, "load"):
+            start = dict(leaves(truth.initial_parameters()))
+        elif isinstance(observation.initial, (NotSupported, Failed)):
+            return observation.initial
+        else:
+            start = observation.initial
+        batches = tuple(case.strategy.batches(STEPS))
+        key = (truth, digest([start, *batches]))
+        if key not in self.computed:
+            self.computed[key] = truth.train(nest(start), batches)
+        return self.computed[key]
+
+
+def digest(trees: list[Any]) -> str:
+    """A name for the content of these trees of arrays."""
+    content = hashlib.sha256()
+    for tree in trees:
+        for path, value in leaves(tree):
+            array = np.ascontiguousarray(value)
+            content.update(f"{path} {array.dtype} {array.shape}".encode())
+            content.update(array.tobytes())
+    return content.hexdigest()

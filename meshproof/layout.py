@@ -1,0 +1,119 @@
+"""Where every array lies: the declared ``PartitionSpec`` beside the shards that are really on the devices.
+
+Positions are those in ``mesh.devices.flat``. An index is a tuple of half-open ``(start, stop)`` ranges, one a
+dimension, in elements of the global array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Index = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one device holds of an array."""
+
+    position: int
+    index: Index
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class LeafLayout:
+    """One array: its path, global shape, item size in bytes, and its shards in order of position.
+
+    ``spec`` is what the array's sharding calls itself. ``as_declared`` is the framework's own verdict,
+    ``is_equivalent_to`` the declared sharding; ``None`` where nothing is declared, with the reason in ``undeclared``.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    itemsize: int
+    spec: str
+    shards: tuple[Shard, ...]
+    declared: tuple[Any, ...] | None = None
+    as_declared: bool | None = None
+    undeclared: str = ""
+
+    @property
+    def bytes_per_device(self) -> int:
+        """Bytes on the fullest device."""
+        held: dict[int, int] = {}
+        for shard in self.shards:
+            held[shard.position] = held.get(shard.position, 0) + shard.bytes
+        return max(held.values(), default=0)
+
+
+def observe_layout(
+    leaves: Mapping[str, jax.Array], mesh: Mesh, declared: Callable[[str], PartitionSpec] | None
+) -> tuple[LeafLayout, ...]:
+    """The layout of every leaf by path, beside what ``declared(path)`` promises of it (``None``: nothing)."""
+    return tuple(_observe_leaf(path, array, mesh, declared) for path, array in leaves.items())
+
+
+def _observe_leaf(
+    path: str, array: jax.Array, mesh: Mesh, declared: Callable[[str], PartitionSpec] | None
+) -> LeafLayout:
+    spec, as_declared, undeclared = None, None, "the contract declares no layout"
+    if declared is not None:
+        try:
+            spec, undeclared = declared(path), ""
+            as_declared = array.sharding.is_equivalent_to(NamedSharding(mesh, spec), array.ndim)
+        except (LookupError, ValueError) as error:
+            undeclared = str(error.args[0])
+    positions = {device: position for position, device in enumerate(mesh.devices.flat)}
+    shards = sorted(
+        (
+            Shard(
+                positions.get(shard.device, -1), ranges(shard.index, array.shape), shard.data.shape, shard.data.nbytes
+            )
+            for shard in array.addressable_shards
+        ),
+        key=lambda shard: shard.position,
+    )
+    name = str(getattr(array.sharding, "spec", type(array.sharding).__name__))
+    declared_tuple = None if spec is None else tuple(spec)
+    return LeafLayout(
+        path, array.shape, array.dtype.itemsize, name, tuple(shards), declared_tuple, as_declared, undeclared
+    )
+
+
+def expected_shards(
+    shape: tuple[int, ...], spec: tuple[Any, ...], mesh: Mapping[str, int]
+) -> tuple[tuple[int, Index], ...]:
+    """Which part of an array each position of a mesh must hold: the meaning of a ``PartitionSpec``, from scratch.
+
+    ``spec`` has an axis name, a tuple of them (major first) or ``None`` per dimension; dimensions beyond it are
+    whole. Raises ``ValueError`` where a dimension does not divide by its axes.
+    """
+    shards = []
+    for position, coordinates in enumerate(np.ndindex(*mesh.values())):
+        at = dict(zip(mesh, coordinates, strict=True))
+        index = []
+        for dimension, size in enumerate(shape):
+            entry = spec[dimension] if dimension < len(spec) else None
+            axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+            count = prod(mesh[axis] for axis in axes)
+            if size % count:
+                raise ValueError(f"dimension {dimension} of {size} is not divisible by {'×'.join(axes)}={count}")
+            nth = 0
+            for axis in axes:
+                nth = nth * mesh[axis] + at[axis]
+            index.append((nth * size // count, (nth + 1) * size // count))
+        shards.append((position, tuple(index)))
+    return tuple(shards)
+
+
+def ranges(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
+    """Slices as ``(start, stop)``, with open ends closed by the shape."""
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))

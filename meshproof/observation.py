@@ -1,0 +1,104 @@
+"""What was seen of a case, as plain data: it can be pickled, kept, and judged where there is no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from meshproof.contract import Leaves, Step
+from meshproof.hlo import Collective
+from meshproof.layout import LeafLayout
+from meshproof.memory import ProgramMemory
+
+STEPS = 3
+"""How many train steps a case is observed over: the first from zero momentum, the next with it, one more."""
+
+
+@dataclass(frozen=True)
+class NotSupported:
+    """Not seen, because the strategy lacks the member it takes: no verdict."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Not seen, because the strategy raised, or the instrument could not read it: a fault."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NotExercised:
+    """Not run at all on this machine: no verdict."""
+
+    reason: str
+
+
+T = TypeVar("T")
+Seen: TypeAlias = T | NotSupported | Failed
+
+
+@dataclass(frozen=True)
+class Program:
+    """One compiled function. ``flops`` and bytes are per device and call; compile time is in seconds."""
+
+    collectives: Seen[tuple[Collective, ...]]
+    memory: Seen[ProgramMemory]
+    flops: float
+    compile_seconds: float
+    host_transfers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Where parameters and optimizer state lie at one moment, and bytes of the whole state on the fullest device.
+
+    ``scalar_bytes`` is the part of ``state_bytes`` that step counters and other scalars take.
+    """
+
+    parameters: Seen[tuple[LeafLayout, ...]]
+    optimizer_state: Seen[tuple[LeafLayout, ...]]
+    state_bytes: int
+    scalar_bytes: int
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """A placed batch; ``displaced`` names the shards that do not hold their own part of the host batch."""
+
+    fields: tuple[LeafLayout, ...]
+    displaced: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """``k`` train steps: each step's numbers, and what JAX traced and compiled during each (event names)."""
+
+    steps: tuple[Step, ...]
+    compilations: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One case, observed once. Whatever could not be seen says why."""
+
+    case: str
+    initial: Seen[Leaves]
+    gradients: Seen[Leaves]
+    forward_loss: Seen[float]
+    run: Seen[Run]
+    rerun_differs: Seen[tuple[str, ...]]
+    replicas_differ: Seen[tuple[str, ...]]
+    at_birth: Seen[Layouts]
+    before: Seen[Layouts]
+    after: Seen[Layouts]
+    moved: Seen[tuple[str, ...]]
+    batch: Seen[BatchLayout]
+    forward: Seen[Program]
+    step: Seen[Program]
+    promotions: Seen[tuple[str, ...]]
+    implicit_transfers: Seen[tuple[str, ...]]
+    batch_error: Seen[str]
+    mesh_error: Seen[str]
+    warnings: tuple[str, ...]

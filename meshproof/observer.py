@@ -1,0 +1,174 @@
+"""Observes cases in a process of its own: a crash of that process is a result, and the next case gets a new one.
+
+Observations are kept as files in one directory, so that several test processes share them: each case is observed
+once in a run, whoever asks first. The protocol is a line each way: a JSON request, a JSON answer when its file is
+whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from filelock import FileLock
+
+from meshproof.observation import Failed, NotExercised, Observation
+
+Outcome = Observation | Failed | NotExercised
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an observing process is started with. ``devices`` counts virtual CPU devices."""
+
+    implementation: str
+    devices: int
+    directory: str
+    compile_cache: str | None = None
+
+    def environment(self, target: str) -> dict[str, str]:
+        """The environment variables of an observing process; set there, never here."""
+        variables = dict(os.environ, JAX_NUM_CPU_DEVICES=str(self.devices), PYTHONPATH=os.pathsep.join(sys.path))
+        if target == "cpu":
+            variables["JAX_PLATFORMS"] = "cpu"
+        if self.compile_cache:
+            variables |= {
+                "JAX_COMPILATION_CACHE_DIR": self.compile_cache,
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            }
+        return variables
+
+
+class Observer:
+    """One observing process of one target, started when it is first needed and again after a crash."""
+
+    def __init__(self, settings: Settings, target: str) -> None:
+        self.settings, self.target = settings, target
+        self.process: subprocess.Popen[str] | None = None
+
+    @cached_property
+    def log(self) -> Any:
+        """Where the process's own output goes."""
+        return tempfile.TemporaryFile("w+")
+
+    def observation(self, case_id: str) -> Outcome:
+        """The observation of one case, from its file where somebody has made it already."""
+        return cast(Outcome, self.once(case_id, {"case": case_id}))
+
+    def environment(self) -> dict[str, Any] | Failed:
+        """Versions, devices and defaults of the stack, as the observing process sees them."""
+        return cast("dict[str, Any] | Failed", self.once(f"environment:{self.target}", {"environment": True}))
+
+    def once(self, name: str, request: dict[str, Any]) -> Any:
+        """The answer to a request, kept as a file under its name."""
+        path = kept(self.settings.directory, name)
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                self.ask(request | {"path": str(path)})
+            return pickle.loads(path.read_bytes())
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Have the process write the answer's file; where it dies on it, write down of what."""
+        if self.process is None:
+            self.process = self.start()
+        assert self.process.stdin and self.process.stdout
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        if not self.process.stdout.readline():
+            code = self.process.wait()
+            self.process = None
+            write_whole(Path(request["path"]), Failed(f"the observing process {self.cause(code)}"))
+
+    def start(self) -> subprocess.Popen[str]:
+        """A fresh process."""
+        arguments = [sys.executable, "-m", "meshproof.observer", self.settings.implementation, self.target]
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=self.settings.environment(self.target),
+            text=True,
+        )
+
+    def cause(self, code: int) -> str:
+        """How the process ended, and the last that it said."""
+        self.log.seek(0)
+        tail = " | ".join(line.strip() for line in self.log.read().splitlines()[-8:] if line.strip())
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return f"{how}; its last words: {tail or 'none'}"
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            assert self.process.stdin
+            self.process.stdin.close()
+            self.process.wait()
+            self.process = None
+
+
+def kept(directory: str, name: str) -> Path:
+    """The file of one answer."""
+    return Path(directory) / f"{quote(name, safe='')}.pickle"
+
+
+def write_whole(path: Path, answer: Any) -> None:
+    """Write an answer so that its file is never seen half-written."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(pickle.dumps(answer))
+    temporary.replace(path)
+
+
+def serve(implementation: str, target: str) -> None:
+    """The observing process: answer requests until standard input ends. Strategies print to standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    from meshproof.cases import load_cases
+
+    cases = {case.id: case for case in load_cases(implementation, (target,))}
+    for line in sys.stdin:
+        request = json.loads(line)
+        path = Path(request["path"])
+        if "case" in request:
+            write_whole(path, _observe(cases[request["case"]]))
+        else:
+            from meshproof.environment import describe
+
+            write_whole(path, describe())
+        answers.write("{}\n")
+        answers.flush()
+
+
+def _observe(case: Any) -> Outcome:
+    import jax
+
+    from meshproof.observe import observe
+
+    if case.target == "native" and jax.default_backend() == "cpu":
+        return NotExercised("the host has no accelerator; --target cpu runs on virtual CPU devices")
+    if case.devices > jax.device_count():
+        return NotExercised(
+            f"its mesh needs {case.devices} devices, there are {jax.device_count()} ({jax.default_backend()})"
+        )
+    try:
+        return observe(case)
+    except Exception as error:
+        return Failed(f"no state could be made: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

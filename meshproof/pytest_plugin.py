@@ -1,0 +1,259 @@
+"""The pytest door: ``pytest suites/ --impl my_trainer.meshproof``.
+
+Collection reads names and contracts only. Tests that ask for ``observation`` have their case observed, once in a
+run, in a process of its own. Under xdist the tests of one case stay together, and the observations are shared files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from meshproof.cases import Case, ImplementationError, load_cases
+from meshproof.contract import Judgement
+from meshproof.judging import Judge, Record, Truths, record_of
+from meshproof.observation import Observation
+from meshproof.observer import Observer, Outcome, Settings
+from meshproof.report import build_report, write_report
+from meshproof.summary import write_summary
+
+NAME = "meshproof"
+RECORD = pytest.StashKey[Record]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that README.md promises."""
+    group = parser.getgroup(NAME, "conformance of distributed training")
+    group.addoption("--impl", default="reference_impl", metavar="MODULE", help="implementation under test")
+    group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
+    group.addoption("--target", action="append", choices=("cpu", "native"), help="repeatable (default cpu)")
+    group.addoption("--conformance-report", metavar="PATH", help="write the record of the run as JSON")
+    group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs between runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what cannot work before the first test."""
+    config.addinivalue_line("markers", "clause(id, applies): the clause of SPEC.md that a test judges")
+    if config.getoption("devices") < 1:
+        raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
+    if config.getoption("conformance_report"):
+        _check_writable(Path(config.getoption("conformance_report")))
+    config.pluginmanager.register(Conformance(config), NAME)
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=path.absolute().parent):
+            pass
+    except OSError as error:
+        raise pytest.UsageError(
+            f"--conformance-report {path}: no file can be written in {path.absolute().parent} ({error.strerror}); "
+            f"name a folder that exists and is writable"
+        ) from error
+    if path.is_dir():
+        raise pytest.UsageError(f"--conformance-report {path}: this is a folder; name a file in it")
+
+
+class Conformance:
+    """One pytest process of a run: the cases, the observing processes, and the records of its tests."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.targets = tuple(dict.fromkeys(config.getoption("target") or ("cpu",)))
+        worker = getattr(config, "workerinput", None)
+        self.directory = worker["meshproof_directory"] if worker else tempfile.mkdtemp(prefix="meshproof-")
+        self.records: dict[str, Record] = {}
+        self.clauses: dict[str, str] = {}
+        self.truths = Truths()
+        self.observation = cache(self._observation)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """How observing processes are started."""
+        compile_cache = self.config.getoption("compile_cache")
+        return Settings(
+            implementation=self.config.getoption("impl"),
+            devices=self.config.getoption("devices"),
+            directory=self.directory,
+            compile_cache=str(Path(compile_cache).absolute()) if compile_cache else None,
+        )
+
+    @cached_property
+    def cases(self) -> list[Case]:
+        """Every case of the implementation."""
+        return load_cases(self.config.getoption("impl"), self.targets)
+
+    @cached_property
+    def observers(self) -> dict[str, Observer]:
+        """An observing process for each target."""
+        return {target: Observer(self.settings, target) for target in self.targets}
+
+    def _observation(self, case: Case) -> Outcome:
+        return self.observers[case.target].observation(case.id)
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether another process writes the report."""
+        return hasattr(self.config, "workerinput")
+
+    def pytest_report_header(self) -> str:
+        """Every setting, so that a typo is seen."""
+        settings = self.settings
+        return (
+            f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
+            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'}"
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """One clear error for an implementation that cannot be used, instead of one per test."""
+        try:
+            self.cases  # noqa: B018 - loads them
+        except ImplementationError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One test for each case that the clause applies to."""
+        if "case" not in metafunc.fixturenames:
+            return
+        markers = metafunc.definition.iter_markers("clause")
+        rules = [marker.kwargs["applies"] for marker in markers if "applies" in marker.kwargs]
+        chosen = [case for case in self.cases if all(rule(case) for rule in rules)]
+        metafunc.parametrize("case", chosen, ids=[case.id for case in chosen], scope="session")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Remember every clause, also those whose tests -k or -m will deselect."""
+        for item in items:
+            if item.get_closest_marker("clause"):
+                record = record_of(item)
+                self.clauses.setdefault(record.clause, record.statement)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Send each test's record along with its report: xdist carries it to the process that writes them down."""
+        report: Any = yield
+        if item.get_closest_marker("clause"):
+            record = item.stash.setdefault(RECORD, record_of(item))
+            record.conclude(report)
+            report.user_properties = [*report.user_properties, (NAME, asdict(record))]
+        return report  # type: ignore[no-any-return]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect the records; the last phase of a test knows most."""
+        for name, value in report.user_properties:
+            if name == NAME:
+                self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Every worker shares this process's directory of observations."""
+        node.workerinput["meshproof_directory"] = self.directory
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Only workers collect: take over what they know of the clauses."""
+        self.clauses |= getattr(node, "workeroutput", {}).get("meshproof_clauses", {})
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Tests of one case, or else of one file, go to one worker, unless the user chose a distribution."""
+        if config.getvalue("dist") != "load":
+            return None
+        from xdist.scheduler import LoadScopeScheduling
+
+        class ByCase(LoadScopeScheduling):  # type: ignore[misc]
+            def _split_scope(self, nodeid: str) -> str:
+                path, _, parameters = nodeid.partition("[")
+                return parameters if "@" in parameters else path.partition("::")[0]
+
+        return ByCase(config, log)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the report where all records are; a run that judged no clause has none."""
+        for observer in self.__dict__.get("observers", {}).values():
+            observer.close()
+        if self.is_worker:
+            self.config.workeroutput["meshproof_clauses"] = self.clauses  # type: ignore[attr-defined]
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The matrix, the counts and the report's path."""
+        path = self.config.getoption("conformance_report")
+        if self.clauses and not self.config.getoption("collectonly"):
+            report = self.report()
+            write_summary(report, self.records.values(), terminalreporter)
+            if path:
+                write_report(report, Path(path))
+                terminalreporter.write_line(f"report: {path}")
+
+    def report(self) -> dict[str, Any]:
+        """The record of the run; each case as it was observed, whoever observed it."""
+        exercised = {record.case for record in self.records.values()}
+        cases = [case for case in self.cases if case.id in exercised]
+        environments = [observer.environment() for observer in self.observers.values()]
+        seen = {case: self.observation(case) for case in cases}
+        truths = {
+            case: self.truths.of(case, observation)
+            for case, observation in seen.items()
+            if isinstance(observation, Observation)
+        }
+        return build_report(
+            self.settings.implementation, environments, self.clauses, list(self.records.values()), seen, truths
+        )
+
+    def pytest_unconfigure(self) -> None:
+        """Leave nothing behind."""
+        for observer in self.__dict__.get("observers", {}).values():
+            observer.close()
+        if not self.is_worker:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def conformance(pytestconfig: pytest.Config) -> Conformance:
+    """The run."""
+    plugin: Conformance = pytestconfig.pluginmanager.get_plugin(NAME)  # type: ignore[assignment]
+    return plugin
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Judge:
+    """The judge of the running test."""
+    return Judge(request.node.stash.setdefault(RECORD, record_of(request.node)))
+
+
+@pytest.fixture
+def observation(case: Case, conformance: Conformance, judge: Judge) -> Observation:
+    """What was seen of the case; the test ends here where it could not be observed."""
+    return judge.see(conformance.observation(case))
+
+
+@pytest.fixture
+def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Observation]:
+    """The observation of another case, for clauses that compare two."""
+    return lambda other: judge.see(conformance.observation(other))
+
+
+@pytest.fixture
+def truth(case: Case, observation: Observation, conformance: Conformance, judge: Judge) -> Judgement:
+    """What the case's numbers must be."""
+    return judge.see(conformance.truths.of(case, observation))
+
+
+@pytest.fixture
+def cases(conformance: Conformance) -> list[Case]:
+    """Every case of the implementation."""
+    return conformance.cases
+
+
+@pytest.fixture
+def environments(conformance: Conformance, judge: Judge) -> dict[str, dict[str, Any]]:
+    """The stack as the observing processes see it, by target."""
+    return {target: judge.see(observer.environment()) for target, observer in conformance.observers.items()}

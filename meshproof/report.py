@@ -1,0 +1,157 @@
+"""The record of a run: one JSON document, validated against the schema beside this file."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from meshproof.cases import Case
+from meshproof.contract import Judgement, Trajectory
+from meshproof.judging import Record, Status
+from meshproof.layout import LeafLayout
+from meshproof.numerics import judge_trajectory
+from meshproof.observation import Layouts, Observation, Program, Run, Seen
+from meshproof.observer import Outcome
+
+SCHEMA = 1
+"""The version of the report's format; raised whenever a reader of the old one would misread the new one."""
+
+STATUSES: tuple[Status, ...] = ("failed", "expected-failure", "proved", "not-supported", "not-exercised")
+"""A clause has the first of these that any of its tests has."""
+
+
+def build_report(
+    implementation: str,
+    environments: Sequence[Any],
+    clauses: Mapping[str, str],
+    records: Iterable[Record],
+    seen: Mapping[Case, Outcome],
+    truths: Mapping[Case, Seen[Judgement]],
+) -> dict[str, Any]:
+    """The report as plain JSON data; infinite and undefined numbers become ``null``."""
+    known = [environment for environment in environments if isinstance(environment, dict)]
+    report = {
+        "schema": SCHEMA,
+        "environment": known[0] if known else None,
+        "implementation": implementation,
+        "clauses": [_clause(clause, statement, list(records)) for clause, statement in sorted(clauses.items())],
+        "cases": [_case(case, outcome, truths.get(case)) for case, outcome in seen.items()],
+    }
+    return _finite(report)  # type: ignore[no-any-return]
+
+
+def count_statuses(report: Mapping[str, Any]) -> dict[Status, int]:
+    """How many clauses have each of the five statuses."""
+    return {status: sum(clause["status"] == status for clause in report["clauses"]) for status in STATUSES}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a report."""
+    text = files("meshproof").joinpath("report.schema.json").read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def write_report(report: Mapping[str, Any], path: Path) -> None:
+    """Validate and write: the file is whole or untouched. Raises ``jsonschema.ValidationError``."""
+    jsonschema.validate(report, schema())
+    with tempfile.NamedTemporaryFile("w", dir=path.absolute().parent, suffix=".tmp", delete=False) as temporary:
+        json.dump(report, temporary, indent=1)
+    Path(temporary.name).replace(path)
+
+
+def _clause(clause: str, statement: str, records: list[Record]) -> dict[str, Any]:
+    own = [record for record in records if record.clause == clause]
+    margins = [record.margin for record in own if record.margin is not None]
+    found = {record.status for record in own}
+    return {
+        "id": clause,
+        "statement": statement,
+        "status": next((status for status in STATUSES if status in found), "not-exercised"),
+        "tests": [
+            {key: value for key, value in asdict(record).items() if key not in ("clause", "statement")}
+            for record in own
+        ],
+        "worst_margin": max(margins, default=None),
+    }
+
+
+def _case(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "id": case.id,
+        "strategy": case.strategy.name,
+        "framework": case.strategy.framework,
+        "model": case.strategy.model,
+        "mesh": case.mesh,
+        "target": case.target,
+    }
+    empty: dict[str, Any] = {name: [] for name in ("losses", "collectives", "forward_collectives", "warnings")}
+    empty |= {"errors": {}, "shardings": {}, "memory": None, "flops": None, "compile_seconds": None}
+    if not isinstance(outcome, Observation):
+        return entry | empty | {"problem": outcome.reason}
+    return entry | empty | _observed(outcome, truth) | {"problem": _problem(outcome)}
+
+
+def _observed(seen: Observation, truth: Seen[Judgement] | None) -> dict[str, Any]:
+    observed: dict[str, Any] = {"warnings": list(seen.warnings)}
+    if isinstance(seen.run, Run):
+        observed["losses"] = [step.loss for step in seen.run.steps]
+    if isinstance(seen.after, Layouts):
+        parts = (seen.after.parameters, seen.after.optimizer_state)
+        observed["shardings"] = {
+            leaf.path: _sharding(leaf) for part in parts if isinstance(part, tuple) for leaf in part
+        }
+    if isinstance(seen.run, Run) and isinstance(truth, Judgement) and isinstance(seen.gradients, dict):
+        verdicts = judge_trajectory(Trajectory(seen.gradients, seen.run.steps), truth)
+        observed["errors"] = {
+            f"{verdict.part}: {record.path}": {
+                "error": record.error,
+                "allowed": record.allowed,
+                "signal": record.signal,
+                "margin": record.margin,
+            }
+            for verdict in verdicts
+            for record in verdict.records
+        }
+    if isinstance(seen.forward, Program) and isinstance(seen.forward.collectives, tuple):
+        observed["forward_collectives"] = [asdict(entry) for entry in seen.forward.collectives]
+    if isinstance(seen.step, Program):
+        observed |= _program(seen.step, seen.before)
+    return observed
+
+
+def _program(step: Program, state: Seen[Layouts]) -> dict[str, Any]:
+    memory = {"state": state.state_bytes} if isinstance(state, Layouts) else {}
+    return {
+        "collectives": [asdict(entry) for entry in step.collectives] if isinstance(step.collectives, tuple) else [],
+        "memory": memory | (asdict(step.memory) if hasattr(step.memory, "aliased") else {}),
+        "flops": step.flops,
+        "compile_seconds": step.compile_seconds,
+    }
+
+
+def _problem(seen: Observation) -> str | None:
+    """What kept parts of the case from being seen."""
+    reasons = [f"{name}: {value.reason}" for name, value in vars(seen).items() if hasattr(value, "reason")]
+    return "; ".join(reasons) or None
+
+
+def _sharding(leaf: LeafLayout) -> dict[str, Any]:
+    return {"spec": leaf.spec, "shard_shape": leaf.shards[0].shape if leaf.shards else None}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,109 @@
+"""SPEC.md: every clause in the words of the tests that judge it. The suites are parsed, never imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from inspect import cleandoc
+from pathlib import Path
+from typing import TypeAlias
+
+COMMAND = "meshproof spec"
+
+GROUPS = {
+    "NUM": "Numbers",
+    "SHD": "Layout",
+    "COM": "Communication",
+    "MEM": "Memory",
+    "CMP": "Compilation",
+    "ERR": "Errors",
+}
+"""The heading of each group of clauses, in the order of the document."""
+
+HEAD = f"""\
+# What must hold
+
+Generated from the clause markers in `suites/` by `{COMMAND}`: change the docstring of the test, then run that.
+
+MUST and MUST NOT are to be read as in RFC 2119. A clause is judged on every strategy and mesh that it can apply to.
+"""
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class SpecError(Exception):
+    """The suites cannot be made into a specification; the message names every test at fault."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one test says of one clause. ``test`` is its pytest node id without parameters."""
+
+    clause: str
+    text: str
+    test: str
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The clause's place in the document. Raises `SpecError` where it has none."""
+        group, _, number = self.clause.partition("-")
+        if group not in GROUPS or not number.isdecimal():
+            raise SpecError(f"{self.test}: no group of {self.clause!r}; expected a number after {', '.join(GROUPS)}")
+        return list(GROUPS).index(group), int(number)
+
+
+def render_spec(checkout: Path) -> str:
+    """The text of SPEC.md for the suites of a checkout. Raises `SpecError`."""
+    statements = sorted(read_statements(checkout), key=lambda statement: statement.key)
+    lines, last = [HEAD], ""
+    for statement in statements:
+        group = statement.clause.partition("-")[0]
+        if not last.startswith(f"{group}-"):
+            lines.append(f"## {GROUPS[group]} ({group})\n")
+        if statement.clause != last:
+            lines.append(f"### {statement.clause}\n")
+        lines.append(f"{statement.text}\n— [`{statement.test}`]({statement.test.partition('::')[0]})\n")
+        last = statement.clause
+    return "\n".join(lines)
+
+
+def read_statements(checkout: Path) -> list[Statement]:
+    """Every statement of every suite, by file and line. Raises `SpecError` where a test lacks clause or docstring."""
+    paths = sorted(checkout.glob("suites/**/test_*.py"))
+    if not paths:
+        raise SpecError(f"no suites/test_*.py in {checkout}: run `{COMMAND}` in a checkout of Meshproof")
+    statements: list[Statement] = []
+    problems: list[str] = []
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        for name, function in _tests(tree.body, path.relative_to(checkout).as_posix()):
+            clauses, text = list(_clauses(function)), _first_paragraph(function)
+            statements += [Statement(clause, text, name) for clause in clauses]
+            if not clauses:
+                problems.append(f'{name} has no clause: mark it @pytest.mark.clause("NUM-1")')
+            if not text:
+                problems.append(f"{name} has no docstring: say in its first paragraph what MUST hold")
+    if problems:
+        raise SpecError("; ".join(problems))
+    return statements
+
+
+def _tests(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, Function]]:
+    for node in body:
+        if isinstance(node, Function) and node.name.startswith("test"):
+            yield f"{prefix}::{node.name}", node
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _tests(node.body, f"{prefix}::{node.name}")
+
+
+def _clauses(function: Function) -> Iterator[str]:
+    for decorator in function.decorator_list:
+        match decorator:
+            case ast.Call(func=ast.Attribute(attr="clause"), args=[ast.Constant(value=str(clause)), *_]):
+                yield clause
+
+
+def _first_paragraph(function: Function) -> str:
+    docstring = cleandoc(ast.get_docstring(function) or "")
+    return " ".join(docstring.partition("\n\n")[0].split())

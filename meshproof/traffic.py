@@ -1,0 +1,65 @@
+"""A census against a communication budget: bytes by logical operation and mesh axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from meshproof.contract import Communication
+from meshproof.hlo import Collective
+
+Lane = tuple[str, tuple[str, ...]]
+"""A logical operation and the mesh axes that it runs over."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One lane: bytes seen per device and step (``None``: unknown), bytes budgeted, and what they are of."""
+
+    lane: Lane
+    seen: int | None
+    budgeted: int
+    entries: tuple[Collective, ...]
+    lines: tuple[Communication, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether just the budgeted bytes move."""
+        return self.seen == self.budgeted
+
+    @property
+    def ratio(self) -> float:
+        """Bytes seen over bytes budgeted; infinite where nothing is budgeted or the amount is unknown."""
+        if self.seen is None or (self.seen and not self.budgeted):
+            return float("inf")
+        return self.seen / self.budgeted if self.budgeted else 1.0
+
+    def __str__(self) -> str:
+        operation, axes = self.lane
+        seen = "an unknown number of" if self.seen is None else f"{self.seen:,}"
+        written = ", ".join(sorted({entry.realized_as for entry in self.entries})) or "nothing"
+        phases = ", ".join(sorted({entry.phase for entry in self.entries})) or "none"
+        budget = "; ".join(map(str, self.lines)) or f"no {operation} over {'×'.join(axes)}"
+        return (
+            f"{operation} over {'×'.join(axes)}: {seen} bytes seen (written as {written}; phase {phases}), "
+            f"{self.budgeted:,} allowed, ratio {self.ratio:.3f}; budget: {budget}"
+        )
+
+
+def compare_traffic(collectives: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:
+    """Every lane that is seen or budgeted."""
+    entries, lines = list(collectives), list(budget)
+    return tuple(_lane(lane, entries, lines) for lane in sorted(set(_lanes(entries, lines))))
+
+
+def _lanes(entries: list[Collective], lines: list[Communication]) -> Iterator[Lane]:
+    yield from ((entry.operation, entry.axes) for entry in entries)
+    yield from ((line.operation, line.axes) for line in lines)
+
+
+def _lane(lane: Lane, entries: list[Collective], lines: list[Communication]) -> Traffic:
+    own = tuple(entry for entry in entries if (entry.operation, entry.axes) == lane)
+    budget = tuple(line for line in lines if (line.operation, line.axes) == lane)
+    sizes = [entry.bytes for entry in own]
+    seen = None if None in sizes else sum(size for size in sizes if size is not None)
+    return Traffic(lane, seen, sum(line.bytes for line in budget), own, budget)

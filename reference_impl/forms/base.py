@@ -1,0 +1,127 @@
+"""What every form of a strategy shares: its mesh, its data, its truth and its contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from meshproof.contract import Batch, Contract, leaves
+from reference_impl import mapping, truth
+from reference_impl.models.mlp import MLP
+from reference_impl.optimizers import MOMENTS, Optimizer
+from reference_impl.theory.communication import Traffic
+
+
+class TrainState(NamedTuple):
+    """Everything that a train step replaces: the canonical parameters, and the optimizer's own state."""
+
+    parameters: Any
+    optimizer: Any
+
+
+class OnMesh:
+    """A jitted function that is traced, lowered and called under its mesh."""
+
+    def __init__(self, mesh: Mesh, jitted: Any) -> None:
+        self.mesh, self.jitted = mesh, jitted
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        with jax.set_mesh(self.mesh):
+            return self.jitted(*arguments)
+
+    def lower(self, *arguments: Any) -> Any:
+        """Lower it ahead of time; arrays or ``ShapeDtypeStruct`` will do."""
+        with jax.set_mesh(self.mesh):
+            return self.jitted.lower(*arguments)
+
+
+DEFAULT_NETWORK = MLP()
+
+
+@dataclass(frozen=True)
+class Form:
+    """One page on one mesh: ``page`` holds the mappings and the budget, ``mesh_axes`` the ordered axis sizes."""
+
+    page: ModuleType
+    mesh_axes: dict[str, int]
+    optimizer: Optimizer
+    network: MLP = DEFAULT_NETWORK
+    variant: str = ""
+    batch_size: int = 64
+
+    framework: ClassVar[str] = "jax"
+    model: ClassVar[str] = "mlp"
+    explicit: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The page's name is the strategy's."""
+        return self.page.__name__.rpartition(".")[2]
+
+    def make_mesh(self, devices: list[jax.Device]) -> Mesh:
+        """The mesh of the first devices. Raises ``ValueError`` where they are too few."""
+        return mapping.make_mesh(devices, self.mesh_axes)
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The mesh on this machine's devices. Starts the JAX backend."""
+        return self.make_mesh(jax.devices())
+
+    @property
+    def truth(self) -> truth.MLPTruth:
+        """The float64 judge of this model, loss and optimizer."""
+        return truth.MLPTruth(self.network.widths, self.network.criterion, self.optimizer)
+
+    def batches(self, count: int) -> Iterable[Batch]:
+        """``count`` host batches: x float32 (B, D); y int32 (B,) or float32 (B, C)."""
+        return truth.batches(count, self.batch_size, self.network.widths, self.network.criterion)
+
+    @cached_property
+    def contract(self) -> Contract:
+        """The page's tables and budget, for this model, optimizer, mesh and batch."""
+        traffic = Traffic(self.network, self.page.COMPUTE, self.page.PARAMETERS, self.mesh_axes, self.batch_size)
+        moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
+        state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
+        return Contract(
+            parameters=dict(leaves(self.page.PARAMETERS.specs(self.network.axes))),
+            optimizer_state=state | {"count": PartitionSpec()},
+            batch=self.batch_specs,
+            forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
+            step=traffic.price(self.page.COMMUNICATION.step, backward=True),
+            explicit=self.explicit,
+        )
+
+    @property
+    def batch_specs(self) -> dict[str, PartitionSpec]:
+        """How the fields of a batch lie on the mesh."""
+        return {field: self.page.COMPUTE.spec(axes) for field, axes in self.network.batch_axes.items()}
+
+    def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
+        """The global batch on its devices. Raises ``ValueError`` where its size does not divide."""
+        axis = self.page.COMPUTE.mesh_axis.get("batch")
+        size = self.mesh.shape[axis] if axis else 1
+        for field, value in batch.items():
+            if len(value) % size:
+                raise ValueError(f"batch field {field!r} of {len(value)} examples is not divisible by {axis}={size}")
+        return {field: jax.device_put(value, self.on_mesh(self.batch_specs[field])) for field, value in batch.items()}
+
+    def on_mesh(self, specs: Any) -> Any:
+        """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""
+        return jax.tree.map(
+            lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda node: isinstance(node, PartitionSpec)
+        )
+
+    def compile(self, function: Callable[..., Any], jit: Callable[..., Any] = jax.jit, **options: Any) -> OnMesh:
+        """``function`` jitted (lazily: nothing compiles before the first call) and bound to the mesh."""
+        return OnMesh(self.mesh, jit(function, **options))
+
+    def parameters(self, state: Any) -> Mapping[str, Any]:
+        """The canonical parameter tree of global arrays."""
+        raise NotImplementedError

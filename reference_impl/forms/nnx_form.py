@@ -1,0 +1,135 @@
+"""Annotated strategies in Flax NNX, the framework's own way.
+
+Parameters are annotated at birth by ``nnx.with_partitioning``, created whole only inside ``nnx.jit`` under
+``jax.set_mesh``, and updated in place by ``nnx.Optimizer``, whose moments inherit the annotation. The step
+constrains what it computes with and what it leaves behind, as the plain JAX form does.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.lax import with_sharding_constraint
+
+from meshproof.contract import Batch, Tree
+from reference_impl import optimizers
+from reference_impl.forms.annotated import Annotated
+from reference_impl.forms.base import Form, OnMesh
+from reference_impl.models import mlp_nnx
+from reference_impl.truth import AveragedMomentum
+
+State = tuple[nnx.Module, Any]
+"""The model and its optimizer."""
+
+
+class SGDState(nnx.Variable):
+    """A momentum, annotated as its parameter is."""
+
+
+class SGD(nnx.Module):
+    """SGD with averaging momentum, written by hand: ``m = d·m + (1−d)·g``, ``p −= lr·m``."""
+
+    def __init__(self, model: nnx.Module, learning_rate: float, decay: float) -> None:
+        self.learning_rate, self.decay = learning_rate, decay
+        self.momentum = nnx.data(
+            nnx.map_state(
+                lambda _, p: SGDState(jax.numpy.zeros_like(p[...]), **p.get_metadata()), nnx.state(model, nnx.Param)
+            )
+        )
+
+    def update(self, model: nnx.Module, gradients: nnx.State) -> None:
+        """Replace the momentum and the model's parameters in place."""
+
+        def step(parameter: nnx.Param, momentum: SGDState, gradient: nnx.Variable) -> None:
+            momentum[...] = self.decay * momentum[...] + (1 - self.decay) * gradient[...]
+            parameter[...] = parameter[...] - self.learning_rate * momentum[...]
+
+        is_leaf = lambda node: isinstance(node, nnx.Variable)  # noqa: E731
+        jax.tree.map(step, nnx.state(model, nnx.Param), self.momentum, gradients, is_leaf=is_leaf)
+
+
+class NnxForm(Form):
+    """State is ``(model, optimizer)``, two NNX objects that the step updates in place."""
+
+    framework = "nnx"
+
+    def create(self, seed: Any) -> State:
+        """A model and its optimizer; inside ``nnx.jit``, laid out before anything is whole."""
+        model = mlp_nnx.MLP(self.network, self.page.PARAMETERS, rngs=nnx.Rngs(seed))
+        if isinstance(self.optimizer, AveragedMomentum):
+            optimizer: Any = SGD(model, self.optimizer.learning_rate, self.optimizer.decay)
+        else:
+            optimizer = nnx.Optimizer(model, optimizers.transformation(self.optimizer), wrt=nnx.Param)
+        store(model, optimizer)
+        return model, optimizer
+
+    @cached_property
+    def init(self) -> OnMesh:
+        """Key to a state that is sharded from birth."""
+        return self.compile(self.create, nnx.jit)
+
+    def load(self, parameters: Tree) -> State:
+        """A state that holds these canonical host values."""
+        model, optimizer = self.init(jax.random.key(0))
+        placed = jax.device_put(dict(parameters), self.on_mesh(self.page.PARAMETERS.specs(self.network.axes)))
+        nnx.update(model, nnx.State(placed))
+        return model, optimizer
+
+    @cached_property
+    def train_step(self) -> OnMesh:
+        """``(state, batch) → (state, {"loss"})``; the state is donated and updated in place."""
+        return self.compile(self.step, nnx.jit, donate_argnums=0)
+
+    @cached_property
+    def loss(self) -> OnMesh:
+        """The forward pass: scalar mean loss of the global batch."""
+        return self.compile(lambda state, batch: self.forward(state[0], batch), nnx.jit)
+
+    @cached_property
+    def gradients(self) -> OnMesh:
+        """The gradients, laid out as the parameters."""
+        return self.compile(lambda state, batch: nnx.to_pure_dict(self.loss_and_gradients(state[0], batch)[1]), nnx.jit)
+
+    def parameters(self, state: State) -> Tree:
+        """The canonical parameter tree of global arrays."""
+        return nnx.to_pure_dict(nnx.state(state[0], nnx.Param))
+
+    def optimizer_state(self, state: State) -> Tree:
+        """The canonical optimizer tree of global arrays."""
+        optimizer = state[1]
+        if isinstance(optimizer, SGD):
+            return {"momentum": nnx.to_pure_dict(nnx.state(optimizer.momentum))}
+        return optimizers.canonical(self.optimizer, nnx.to_pure_dict(nnx.state(optimizer))["opt_state"])
+
+    def step(self, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        """The train step, before ``nnx.jit``."""
+        model, optimizer = state
+        loss, gradients = self.loss_and_gradients(model, batch)
+        with jax.named_scope("optimizer"):
+            optimizer.update(model, gradients)
+            store(model, optimizer)
+        return state, {"loss": loss}
+
+    def forward(self, model: nnx.Module, batch: Batch) -> jax.Array:
+        """The loss of the global batch, every parameter first brought to its compute layout."""
+        with jax.named_scope("forward"):
+            graph, parameters, rest = nnx.split(model, nnx.Param, ...)
+            in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.COMPUTE.specs(self.network.axes))
+            nnx.replace_by_pure_dict(parameters, in_use)
+            logits_BxC = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE))
+            return self.network.mean_loss(logits_BxC, batch["y"])
+
+    def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
+        """The loss, and its gradients back in the storage layout."""
+        loss, gradients = nnx.value_and_grad(self.forward)(model, batch)
+        with jax.named_scope("synchronize_gradients"):
+            return loss, with_sharding_constraint(gradients, nnx.get_partition_spec(gradients))
+
+
+def store(*objects: Any) -> None:
+    """Constrain everything that these objects hold to the layout that their annotations declare."""
+    state = nnx.state(objects)
+    nnx.update(objects, with_sharding_constraint(state, nnx.get_partition_spec(state)))

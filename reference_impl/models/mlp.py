@@ -1,0 +1,89 @@
+"""The MLP of the book in plain JAX: dense layers with ReLU between them.
+
+Dims: B batch, D a layer's input width, F its output width, C classes. Widths alternate between the logical axes
+``embed`` and ``mlp``, so that every pair (embed, mlp), (mlp, embed) is a transformer's MLP block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from reference_impl.mapping import Axes
+
+
+class Whole:
+    """How the layers of a model that lies whole on its device are entered and left: unchanged."""
+
+    def enter(self, x_BxD: jax.Array, axes: Axes) -> jax.Array:
+        """The input of a dense layer whose kernel has these logical axes."""
+        return x_BxD
+
+    def leave(self, y_BxF: jax.Array, axes: Axes) -> jax.Array:
+        """The product of a dense layer with its kernel, before the bias."""
+        return y_BxF
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Layer widths, input first, and the loss: ``softmax_cross_entropy`` or ``mean_squared_error``."""
+
+    widths: tuple[int, ...] = (784, 128, 512, 128, 10)
+    criterion: Literal["softmax_cross_entropy", "mean_squared_error"] = "softmax_cross_entropy"
+
+    @property
+    def layers(self) -> dict[str, Axes]:
+        """Layer name to the logical axes of its kernel (D, F)."""
+        hidden = [("embed", "mlp")[i % 2] for i in range(len(self.widths) - 2)]
+        axes = ["input", *hidden, "classes"]
+        return {f"dense_{i}": pair for i, pair in enumerate(pairwise(axes))}
+
+    @property
+    def axes(self) -> dict[str, dict[str, Axes]]:
+        """The canonical parameter tree, with logical axes at its leaves."""
+        return {name: {"kernel": axes, "bias": axes[1:]} for name, axes in self.layers.items()}
+
+    @property
+    def shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """The canonical parameter tree, with shapes at its leaves."""
+        pairs = zip(self.layers, pairwise(self.widths), strict=True)
+        return {name: {"kernel": (d, f), "bias": (f,)} for name, (d, f) in pairs}
+
+    @property
+    def batch_axes(self) -> dict[str, Axes]:
+        """The fields of a batch: inputs x (B, D) and labels y (B,) or targets y (B, C)."""
+        labels = ("batch",) if self.criterion == "softmax_cross_entropy" else ("batch", "classes")
+        return {"x": ("batch", "input"), "y": labels}
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """Float32 parameters: LeCun-normal kernels, zero biases."""
+        kernel_init = jax.nn.initializers.lecun_normal()
+        return {
+            name: {"kernel": kernel_init(key, layer["kernel"]), "bias": jnp.zeros(layer["bias"], jnp.float32)}
+            for key, (name, layer) in zip(jax.random.split(key, len(self.shapes)), self.shapes.items(), strict=True)
+        }
+
+    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Whole) -> jax.Array:
+        """Logits (B, C)."""
+        for i, (name, axes) in enumerate(self.layers.items()):
+            if i > 0:
+                x_BxD = jax.nn.relu(x_BxD)
+            kernel_DxF, bias_F = parameters[name]["kernel"], parameters[name]["bias"]
+            x_BxD = layout.leave(layout.enter(x_BxD, axes) @ kernel_DxF, axes) + bias_F
+        return x_BxD
+
+    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+        """The scalar mean loss of the batch that this program sees."""
+        return self.mean_loss(self.apply(parameters, batch["x"], layout), batch["y"])
+
+    def mean_loss(self, y_BxC: jax.Array, labels: jax.Array) -> jax.Array:
+        """The scalar mean over examples of the cross-entropy, or over elements of the squared error."""
+        if self.criterion == "softmax_cross_entropy":
+            return optax.softmax_cross_entropy_with_integer_labels(y_BxC, labels).mean()
+        return jnp.mean((y_BxC - labels) ** 2)

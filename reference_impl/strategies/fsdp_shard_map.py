@@ -1,0 +1,62 @@
+"""FSDP by hand: all-gather the parameters, differentiate with respect to the whole, reduce-scatter the gradients.
+
+    parameters       embed→data
+    optimizer state  embed→data
+    batch            batch→data
+    forward moves    all-gather of parameters over data; all-reduce of metrics over data
+    step moves       all-gather of parameters over data; reduce-scatter of gradients over data;
+                     all-reduce of gradients over data; all-reduce of metrics over data
+
+The same table as ``fsdp``; here every collective is written where it happens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.lax import all_gather, axis_size, pmean, psum, psum_scatter
+
+from meshproof.contract import Batch, Tree
+from reference_impl.compat import varying
+from reference_impl.mapping import Axes
+from reference_impl.models.mlp import MLP, Whole
+from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, OPTIMIZER, PARAMETERS
+
+__all__ = ["COMMUNICATION", "COMPUTE", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+
+
+def loss(model: MLP, parameters: Tree, batch: Batch) -> jax.Array:
+    """Gather, compute on this device's examples, average."""
+    with jax.named_scope("forward"):
+        return pmean(model.loss(each(gather, parameters, model), batch, Whole()), "data")
+
+
+def loss_and_gradients(model: MLP, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+    """Each device's gradients of the whole parameters, averaged into each device's shard."""
+    with jax.named_scope("forward"):
+        whole = each(gather, parameters, model)
+        local_loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    with jax.named_scope("synchronize_gradients"):
+        return pmean(local_loss, "data"), each(scatter_mean, gradients, model)
+
+
+def gather(shard: jax.Array, axes: Axes) -> jax.Array:
+    """The whole parameter; one that is not sharded is merely made this device's own."""
+    if "embed" in axes:
+        return all_gather(shard, "data", axis=axes.index("embed"), tiled=True)
+    return varying(shard, "data")
+
+
+def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
+    """This device's shard of the mean gradient."""
+    if "embed" in axes:
+        total = psum_scatter(gradient, "data", scatter_dimension=axes.index("embed"), tiled=True)
+    else:
+        total = psum(gradient, "data")
+    return total / axis_size("data")
+
+
+def each(function: Any, tree: Tree, model: MLP) -> Tree:
+    """``function(leaf, logical axes)`` on every leaf."""
+    return jax.tree.map(function, dict(tree), model.axes)

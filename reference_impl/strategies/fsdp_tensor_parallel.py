@@ -1,0 +1,38 @@
+"""FSDP and tensor parallel: parameters are gathered over one mesh axis, activations reduced over the other.
+
+    parameters       embed→data, mlp→model
+    optimizer state  embed→data, mlp→model
+    batch            batch→data
+    forward moves    all-gather of parameters over data; all-reduce of activations over model;
+                     all-reduce of metrics over data
+    step moves       all-gather of parameters over data; all-reduce of activations over model;
+                     reduce-scatter of gradients over data; all-reduce of gradients over data;
+                     all-reduce of metrics over data
+
+Each axis makes the other's traffic smaller: a device gathers only its 1/model of a parameter, and reduces the
+activations of only its 1/data of the batch (Scaling book, "Combining FSDP and tensor parallelism").
+"""
+
+from __future__ import annotations
+
+from reference_impl.mapping import Mapping
+from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
+
+COMPUTE = Mapping(batch="data", mlp="model")
+PARAMETERS = Mapping(embed="data", mlp="model")
+OPTIMIZER = Mapping(embed="data", mlp="model")
+
+COMMUNICATION = Budget(
+    forward=[
+        all_gather("parameters", over="data"),
+        all_reduce("activations", over="model"),
+        all_reduce("metrics", over="data"),
+    ],
+    step=[
+        all_gather("parameters", over="data"),
+        all_reduce("activations", over="model"),
+        reduce_scatter("gradients", over="data"),
+        all_reduce("gradients", over="data"),
+        all_reduce("metrics", over="data"),
+    ],
+)

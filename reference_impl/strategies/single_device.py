@@ -1,0 +1,19 @@
+"""Single device: everything is whole, nothing moves. The yardstick of every other page.
+
+parameters       whole
+optimizer state  whole
+batch            whole
+forward moves    nothing
+step moves       nothing
+"""
+
+from __future__ import annotations
+
+from reference_impl.mapping import Mapping
+from reference_impl.theory.communication import Budget
+
+COMPUTE = Mapping()
+PARAMETERS = Mapping()
+OPTIMIZER = Mapping()
+
+COMMUNICATION = Budget()

@@ -1,0 +1,25 @@
+"""Tensor parallel (Megatron): every layer pair is split column-wise, then row-wise; activations move, never parameters.
+
+    parameters       mlp→model
+    optimizer state  mlp→model
+    batch            whole
+    forward moves    all-reduce of activations over model
+    step moves       all-reduce of activations over model
+
+Per pair one [B, D] all-reduce forward (the row-parallel products) and one backward (the gradient of the
+column-parallel input). Layers without an ``mlp`` axis are computed by every device alike.
+"""
+
+from __future__ import annotations
+
+from reference_impl.mapping import Mapping
+from reference_impl.theory.communication import Budget, all_reduce
+
+COMPUTE = Mapping(mlp="model")
+PARAMETERS = Mapping(mlp="model")
+OPTIMIZER = Mapping(mlp="model")
+
+COMMUNICATION = Budget(
+    forward=[all_reduce("activations", over="model")],
+    step=[all_reduce("activations", over="model")],
+)

@@ -1,0 +1,93 @@
+"""Training in float64, and how float32 errors grow from one step to the next.
+
+Within a step errors are propagated as independent (`rounding`). From step to step they are not: the errors of one
+step's parameters meet every example of the next, an unstable direction amplifies them together, and an error that many
+elements share, from a scalar or from the flip of one ReLU, moves them all one way. So the truth trains again, `DRAWS`
+times, from the first step's result with a drawn error in every element, with every ReLU leaning by the deviation of its
+flip and with the optimizer's shared errors, and adds the mean square of the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from meshproof.contract import Batch, Judgement, Step, Trajectory
+
+from .data import draw_bell
+from .mlp import Loss, loss_and_gradients
+from .optimizers import Optimizer
+from .rounding import Array, Rounded, exact
+
+DRAWS = 2
+"""Two, so that where one difference happens to pass through zero the other does not."""
+
+Values = Mapping[str, Rounded]
+History = list[Values]
+"""The first step's gradients, then of each step the loss, the parameters and the optimizer state."""
+
+
+def train(
+    parameters: Mapping[str, np.ndarray], batches: Sequence[Batch], loss: Loss, optimizer: Optimizer
+) -> Judgement:
+    """One step per batch from flat float32 ``parameters``: float64 values, and their float32 standard deviations."""
+    start = {path: exact(value) for path, value in parameters.items()}
+    history = run(start, batches, loss, optimizer)
+    drawn = [run(start, batches, loss, optimizer.perturbed(draw), draw) for draw in range(DRAWS)]
+    widened: History = [
+        {path: widen(x, [other[path].value for other in others]) for path, x in values.items()}
+        for values, *others in zip(history, *drawn, strict=True)
+    ]
+    return Judgement(trajectory(widened, canonical_value), trajectory(widened, deviation))
+
+
+def run(start: Values, batches: Sequence[Batch], loss: Loss, optimizer: Optimizer, draw: int | None = None) -> History:
+    """One training. With a ``draw``, one off by a deviation: in what the first step hands on, and in every ReLU."""
+    parameters: Values = start
+    state: Values = optimizer.init(start)
+    history: History = []
+    for batch in batches:
+        value, gradients = loss_and_gradients(parameters, batch, loss, lean=0 if draw is None else 1)
+        parameters, state = optimizer.update(parameters, state, gradients)
+        if history:
+            history += [{"loss": value}, parameters, state]
+            continue
+        history = [gradients, {"loss": value}, parameters, state]
+        if draw is not None:
+            parameters, state = disturbed(parameters, draw), disturbed(state, draw)
+    return history
+
+
+def disturbed(values: Values, draw: int) -> dict[str, Rounded]:
+    """Each element moved by a draw of its own error, unless that would change its sign (a second moment has none)."""
+    moved = {
+        path: x.value + np.sqrt(x.variance) * draw_bell(f"error/{path}", draw, x.value.shape)
+        for path, x in values.items()
+    }
+    return {
+        path: Rounded(np.where(x.value * moved[path] > 0, moved[path], x.value), x.variance)
+        for path, x in values.items()
+    }
+
+
+def widen(x: Rounded, drawn: Sequence[Array]) -> Rounded:
+    """The variance with the mean square of what the drawn trainings differ by."""
+    return Rounded(x.value, x.variance + sum((other - x.value) ** 2 for other in drawn) / len(drawn))
+
+
+def trajectory(history: History, part: Callable[[str, Rounded], np.ndarray]) -> Trajectory:
+    """One part of all numbers, without the truth's own bookkeeping."""
+    first, *rest = [{path: part(path, x) for path, x in one.items() if not path.startswith("_")} for one in history]
+    steps = zip(rest[0::3], rest[1::3], rest[2::3], strict=True)
+    return Trajectory(first, tuple(Step(float(loss["loss"]), parameters, state) for loss, parameters, state in steps))
+
+
+def canonical_value(path: str, x: Rounded) -> np.ndarray:
+    """The float64 value; a count is an int32."""
+    return x.value.astype(np.int32) if path == "count" else x.value
+
+
+def deviation(path: str, x: Rounded) -> np.ndarray:
+    """The standard deviation that float32 rounding explains."""
+    return np.asarray(np.sqrt(x.variance))

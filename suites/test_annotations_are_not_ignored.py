@@ -1,0 +1,27 @@
+"""A misspelt or inert annotation raises nothing: the parameter is just everywhere."""
+
+from math import prod
+
+import pytest
+
+from suites.applicability import splits
+
+
+@pytest.mark.clause("SHD-6", applies=splits("parameters"))
+def test_annotations_are_not_ignored(case, observation, judge):
+    """A parameter that is declared sharded MUST NOT be whole on any device."""
+    judge.promised(case.contract.parameters, "layout of the parameters")
+    judge.clear(
+        f"{leaf.path} is declared {leaf.declared}, but position {shard.position} holds all of its {leaf.shape}: "
+        f"the annotation was ignored"
+        for leaf in judge.see(judge.see(observation.at_birth).parameters)
+        if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in flat(leaf.declared)) > 1
+        for shard in leaf.shards
+        if shard.shape == leaf.shape
+    )
+
+
+def flat(spec):
+    """Every mesh axis of a spec."""
+    for entry in spec:
+        yield from () if entry is None else (entry,) if isinstance(entry, str) else entry

@@ -1,0 +1,33 @@
+"""What cannot be laid out is refused in words, with both numbers."""
+
+import re
+
+import pytest
+
+from suites.applicability import distributed, splits
+
+
+@pytest.mark.clause("ERR-1", applies=splits("batch"))
+def test_uneven_batches_are_refused(case, observation, judge):
+    """A batch that does not divide MUST be refused with an error that names its size and the axis size."""
+    judge.promised(case.contract.batch, "layout of the batch")
+    message = judge.see(observation.batch_error)
+    size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
+    axes = {axis for spec in case.contract.batch.values() for axis in spec if isinstance(axis, str)}
+    judge.clear(names(message, size, *(case.mesh[axis] for axis in axes)))
+
+
+@pytest.mark.clause("ERR-1", applies=distributed)
+def test_large_meshes_are_refused(case, observation, judge):
+    """A mesh larger than the machine MUST be refused with an error that names both device counts."""
+    judge.clear(names(judge.see(observation.mesh_error), case.devices, case.devices - 1))
+
+
+def names(message, *numbers):
+    """What a message fails to say."""
+    if not message:
+        yield f"it was not refused; expected an error that names {' and '.join(map(str, numbers))}"
+        return
+    missing = [number for number in numbers if not re.search(rf"(?<!\d){number}(?!\d)", message)]
+    if missing:
+        yield f"the error does not name {' and '.join(map(str, missing))}: {message!r}"

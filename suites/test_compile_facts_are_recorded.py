@@ -1,0 +1,14 @@
+"""Facts that two versions of the stack are compared by."""
+
+import math
+
+import pytest
+
+
+@pytest.mark.clause("CMP-3")
+def test_compile_facts_are_recorded(observation, judge):
+    """Compile seconds and FLOPs MUST be recorded for the train step."""
+    step = judge.see(observation.step)
+    for name, value in (("compile seconds", step.compile_seconds), ("FLOPs", step.flops)):
+        if not (math.isfinite(value) and value > 0):
+            judge.fail([f"{name}: {value} was recorded, expected a positive number"])

@@ -1,0 +1,21 @@
+"""Two axes, two kinds of traffic; a symmetric mesh would hide a swap."""
+
+import pytest
+
+from meshproof.traffic import compare_traffic
+from suites.applicability import both, moves
+
+
+@pytest.mark.clause("COM-6", applies=both(moves("parameters"), moves("activations")))
+def test_each_axis_carries_its_own(case, observation, judge):
+    """Parameters MUST move over the FSDP axis, activations over the tensor axis, and neither over the other or both."""
+    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    seen = compare_traffic(judge.see(judge.see(observation.step).collectives), budget)
+    judge.clear(str(traffic) for traffic in seen if not traffic.exact)
+    carried = {
+        payload: {line.axes for line in budget if line.payload == payload} for payload in ("parameters", "activations")
+    }
+    judge.clear(
+        f"the budget itself moves parameters and activations both over {'×'.join(axes)}"
+        for axes in carried["parameters"] & carried["activations"]
+    )

@@ -1,0 +1,13 @@
+"""The oracle that scale faults cannot hide from: gradients before any optimizer."""
+
+import pytest
+
+from meshproof.numerics import judge as judge_leaves
+
+
+@pytest.mark.clause("NUM-2")
+def test_first_gradients_equal_truth(observation, truth, judge):
+    """The first step's gradients of every strategy MUST equal truth, leaf by leaf, before any optimizer."""
+    gradients = judge.see(observation.gradients)
+    verdict = judge_leaves(gradients, truth.value.gradients, truth.rounding.gradients, "gradients of step 1")
+    judge.numbers([verdict])

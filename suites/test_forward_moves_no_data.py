@@ -1,0 +1,17 @@
+"""Data parallelism pays in the backward pass only."""
+
+import pytest
+
+from meshproof.traffic import compare_traffic
+from suites.applicability import both, moves, moves_not
+
+
+@pytest.mark.clause(
+    "COM-1", applies=both(moves("gradients", "all-reduce"), moves_not("parameters"), moves_not("activations"))
+)
+def test_forward_moves_no_data(case, observation, judge):
+    """The forward pass of data parallelism MUST communicate nothing but scalar metrics."""
+    judge.promised(case.contract.forward, "communication budget of the forward pass")
+    scalars = [line for line in case.contract.forward if line.payload == "metrics"]
+    seen = judge.see(judge.see(observation.forward).collectives)
+    judge.clear(str(traffic) for traffic in compare_traffic(seen, scalars) if not traffic.exact)

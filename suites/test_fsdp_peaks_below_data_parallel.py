@@ -1,0 +1,34 @@
+"""What FSDP is for."""
+
+import pytest
+
+from suites.applicability import moves
+
+
+def peak(program, judge):
+    """Bytes per device that a step needs at once: arguments, temporaries, and outputs that alias no argument."""
+    memory = judge.see(judge.see(program).memory)
+    return memory.arguments + memory.temporary + memory.outputs - memory.aliased
+
+
+def is_data_parallel_twin(case, other):
+    """The same model on as many devices, with every parameter whole."""
+    same = all(
+        getattr(case.strategy, name, "") == getattr(other.strategy, name, "")
+        for name in ("framework", "model", "variant")
+    )
+    specs = other.contract.parameters
+    whole = specs is not None and not any(any(spec) for spec in specs.values())
+    explicit = case.contract.explicit == other.contract.explicit
+    return same and whole and explicit and (case.devices, case.target) == (other.devices, other.target)
+
+
+@pytest.mark.clause("MEM-4", applies=moves("parameters", "all-gather"))
+def test_fsdp_peaks_below_data_parallel(case, cases, observation, observe_also, judge):
+    """FSDP's peak memory MUST be below that of data parallelism on as many devices."""
+    twins = [other for other in cases if is_data_parallel_twin(case, other)]
+    twin = judge.promised(twins[0] if twins else None, "data parallel form to compare with")
+    own, whole = peak(observation.step, judge), peak(observe_also(twin).step, judge)
+    judge.margin(own, whole)
+    if own >= whole:
+        judge.fail([f"the step peaks at {own:,} bytes per device, {twin.id} at {whole:,}"])

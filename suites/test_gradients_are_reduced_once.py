@@ -1,0 +1,18 @@
+"""Once: not left out, not twice, not over another axis."""
+
+import pytest
+
+from meshproof.traffic import compare_traffic
+from suites.applicability import moves
+
+REDUCTIONS = ("all-reduce", "reduce-scatter")
+
+
+@pytest.mark.clause("COM-2", applies=moves("gradients"))
+def test_gradients_are_reduced_once(case, observation, judge):
+    """Every gradient byte MUST be reduced over the data axis exactly once; besides it only scalar metrics."""
+    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    axes = {line.axes for line in budget if line.payload == "gradients"}
+    seen = judge.see(judge.see(observation.step).collectives)
+    reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
+    judge.clear(str(traffic) for traffic in reductions if not traffic.exact)

@@ -1,0 +1,16 @@
+"""Tensor parallelism pays per activation."""
+
+import pytest
+
+from meshproof.traffic import compare_traffic
+from suites.applicability import moves
+
+
+@pytest.mark.clause("COM-5", applies=moves("activations"))
+def test_only_activations_move(case, observation, judge):
+    """Over the tensor axis MUST move one [B, D] per block pair forward and one backward, and no parameter."""
+    for what, program in (("forward", observation.forward), ("step", observation.step)):
+        budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+        axes = {axis for line in budget if line.payload == "activations" for axis in line.axes}
+        seen = compare_traffic(judge.see(judge.see(program).collectives), budget)
+        judge.clear(f"{what}: {t}" for t in seen if axes & set(t.lane[1]) and not t.exact)

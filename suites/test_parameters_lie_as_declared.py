@@ -1,0 +1,11 @@
+"""Parameters where the page says they are."""
+
+import pytest
+
+
+@pytest.mark.clause("SHD-1")
+def test_parameters_lie_as_declared(case, observation, judge):
+    """Every parameter MUST have its declared PartitionSpec on its mesh, from birth."""
+    judge.promised(case.contract.parameters, "layout of the parameters")
+    for layouts in (observation.at_birth, observation.before):
+        judge.declared(judge.see(judge.see(layouts).parameters))

@@ -1,0 +1,15 @@
+"""The yardstick itself: one device against NumPy in float64."""
+
+import pytest
+
+from meshproof.contract import Trajectory
+from meshproof.numerics import judge_trajectory
+from suites.applicability import on_one_device
+
+
+@pytest.mark.clause("NUM-1", applies=on_one_device)
+def test_single_device_equals_truth(observation, truth, judge):
+    """Single-device loss, per-leaf gradients, optimizer state and parameters MUST equal truth within the derived
+    float32 bound."""
+    run = judge.see(observation.run)
+    judge.numbers(judge_trajectory(Trajectory(judge.see(observation.gradients), run.steps), truth))

@@ -1,0 +1,12 @@
+"""A step that keeps its input holds two states."""
+
+import pytest
+
+
+@pytest.mark.clause("MEM-2")
+def test_state_is_donated(observation, judge):
+    """The train step MUST donate the state: aliased bytes equal state bytes."""
+    aliased = judge.see(judge.see(observation.step).memory).aliased
+    state = judge.see(observation.before).state_bytes
+    if aliased != state:
+        judge.fail([f"{aliased:,} bytes are aliased from input to output, the state has {state:,}"])

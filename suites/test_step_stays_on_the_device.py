@@ -1,0 +1,27 @@
+"""Nothing in the step waits for the host, and nothing is widened behind one's back."""
+
+import pytest
+
+from meshproof.contract import leaves
+
+
+@pytest.mark.clause("CMP-2")
+def test_step_stays_on_the_device(observation, judge):
+    """No host transfer MUST happen inside the step."""
+    judge.clear(judge.see(observation.implicit_transfers))
+    for program in (observation.forward, observation.step):
+        judge.clear(judge.see(program).host_transfers)
+
+
+@pytest.mark.clause("CMP-2")
+def test_dtypes_are_not_promoted(observation, judge):
+    """No implicit dtype promotion MUST happen in the gradients, and the step MUST keep every leaf's dtype."""
+    judge.clear(judge.see(observation.promotions))
+    before, steps = judge.see(observation.initial), judge.see(observation.run).steps
+    first, last = dict(leaves(vars(steps[0]))), dict(leaves(vars(steps[-1])))
+    first |= {f"parameters/{path}": value for path, value in before.items()}
+    judge.clear(
+        f"{path} was {value.dtype} and is {last[path].dtype} after {len(steps)} steps"
+        for path, value in first.items()
+        if path != "loss" and value.dtype != last[path].dtype
+    )

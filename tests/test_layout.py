@@ -1,0 +1,57 @@
+"""Layouts, from scratch and as JAX has them."""
+
+from itertools import product
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from meshproof.layout import expected_shards, observe_layout
+from meshproof.memory import theoretical_bytes
+from reference_impl.mapping import Mapping, make_mesh
+
+MESHES = [{"data": 2, "model": 4}, {"data": 4, "model": 2}, {"data": 8, "model": 1}, {"data": 1, "model": 8}]
+ENTRIES = [None, "data", "model", ("data", "model"), ("model", "data")]
+
+
+def specs():
+    """Every spec of a matrix that uses no axis twice."""
+    for spec in product(ENTRIES, ENTRIES):
+        axes = [axis for entry in spec if entry for axis in ([entry] if isinstance(entry, str) else entry)]
+        if len(axes) == len(set(axes)):
+            yield spec
+
+
+@pytest.mark.parametrize("axes", MESHES, ids=str)
+def test_expected_shards_are_jaxs(axes):
+    """The meaning of a PartitionSpec, derived from scratch, is the one that JAX gives it, on every spec."""
+    mesh = make_mesh(jax.devices(), axes)
+    array = np.zeros((16, 24), np.float32)
+    for spec in specs():
+        placed = jax.device_put(array, NamedSharding(mesh, PartitionSpec(*spec)))
+        [leaf] = observe_layout({"w": placed}, mesh, lambda _, spec=spec: PartitionSpec(*spec))
+        assert leaf.as_declared
+        assert tuple((shard.position, shard.index) for shard in leaf.shards) == expected_shards((16, 24), spec, axes)
+        assert theoretical_bytes([leaf], axes) == leaf.shards[0].bytes
+
+
+def test_another_layout_is_not_as_declared():
+    """A swapped spec is not equivalent to the declared one."""
+    axes = {"data": 2, "model": 4}
+    mesh = make_mesh(jax.devices(), axes)
+    placed = jax.device_put(np.zeros((16, 24)), NamedSharding(mesh, PartitionSpec("data", "model")))
+    [leaf] = observe_layout({"w": placed}, mesh, lambda _: PartitionSpec("model", "data"))
+    assert not leaf.as_declared
+
+
+def test_uneven_dimensions_are_refused():
+    """A dimension that does not divide is an error that names both numbers."""
+    with pytest.raises(ValueError, match="dimension 0 of 30 is not divisible by data×model=8"):
+        expected_shards((30,), (("data", "model"),), {"data": 2, "model": 4})
+
+
+def test_two_logical_axes_on_one_mesh_axis_are_refused():
+    """A mapping that lands one mesh axis twice on one array is an error that names both logical axes."""
+    with pytest.raises(ValueError, match=r"logical axes embed and mlp .* both land on mesh axis 'data'"):
+        Mapping(embed="data", mlp="data").spec(("embed", "mlp"))

@@ -1,0 +1,131 @@
+"""The reader sees what the suites assert: a page's table and its contract are one."""
+
+import re
+from importlib import import_module
+from inspect import cleandoc
+from itertools import pairwise
+from pathlib import Path
+from pkgutil import iter_modules
+from types import SimpleNamespace
+
+import pytest
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.mapping import Mapping
+from reference_impl.models.mlp import MLP
+from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, tensor_parallel
+from reference_impl.truth import Momentum
+
+ROWS = ("parameters", "optimizer state", "batch", "forward moves", "step moves")
+LONGEST = 150
+BOOK = import_module("reference_impl.strategies")  # the attribute of that name is a function
+PAGES = [import_module(f"{BOOK.__name__}.{module.name}") for module in iter_modules(BOOK.__path__)]
+
+WIDTHS, BATCH, FLOAT32 = (784, 512, 2048, 512, 10), 256, 4
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: page.__name__.rpartition(".")[2])
+def page(request):
+    """Every strategy's page."""
+    return request.param
+
+
+def stated(docstring):
+    """The rows of the table in a page's docstring, each on one line."""
+    tables = [block for block in cleandoc(docstring).split("\n\n") if block.lstrip().startswith(ROWS[0])]
+    assert len(tables) == 1, f"{len(tables)} paragraphs begin with a row {ROWS[0]!r}, expected one"
+    parts = re.split(rf"^ *({'|'.join(ROWS)})  +", tables[0], flags=re.MULTILINE)
+    return {row: " ".join(text.split()) for row, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def rendered(page):
+    """The same rows, from what the contract is made of."""
+    examples = page.COMPUTE.mesh_axis.get("batch")
+    return {
+        "parameters": str(page.PARAMETERS),
+        "optimizer state": str(page.OPTIMIZER),
+        "batch": f"batch→{examples}" if examples else "whole",
+        "forward moves": listed(page.COMMUNICATION.forward),
+        "step moves": listed(page.COMMUNICATION.step),
+    }
+
+
+def listed(lines):
+    """A budget in words."""
+    return "; ".join(f"{line.operation} of {line.payload} over {line.over}" for line in lines) or "nothing"
+
+
+def moved(page, mesh):
+    """What a step of the page moves by its contract: elements by operation, axis and payload."""
+    form = JaxForm(page, mesh, Momentum(), MLP(widths=WIDTHS), batch_size=BATCH)
+    lines = form.contract.step
+    return {(line.operation, *line.axes, line.payload): line.bytes // FLOAT32 for line in lines}
+
+
+def test_table_is_the_contract(page):
+    """The table in a page's docstring is what its mappings and its budget render to."""
+    assert stated(page.__doc__) == rendered(page)
+
+
+@pytest.mark.parametrize("name", ["COMPUTE", "PARAMETERS", "OPTIMIZER"])
+def test_changed_mapping_is_noticed(name):
+    """A mapping that is changed without its table is noticed."""
+    changed = SimpleNamespace(**vars(fsdp) | {name: Mapping(batch="replica", embed="replica")})
+    assert stated(fsdp.__doc__) != rendered(changed)
+
+
+@pytest.mark.parametrize("name", ["forward", "step"])
+def test_changed_budget_is_noticed(name):
+    """A line of the budget that is dropped without its table is noticed."""
+    budget = SimpleNamespace(**vars(fsdp.COMMUNICATION) | {name: getattr(fsdp.COMMUNICATION, name)[1:]})
+    assert stated(fsdp.__doc__) != rendered(SimpleNamespace(**vars(fsdp) | {"COMMUNICATION": budget}))
+
+
+def test_page_is_short(page):
+    """One strategy, one page: at most 150 lines."""
+    lines = len(Path(page.__file__).read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST, f"{page.__name__} has {lines} lines"
+
+
+def test_data_parallel_moves_every_gradient():
+    """Data parallelism all-reduces every gradient and the loss: 2,506,762 + 1 elements."""
+    parameters = sum(d * f + f for d, f in pairwise(WIDTHS))
+    assert parameters == 2_506_762
+    assert moved(data_parallel, {"data": 8}) == {
+        ("all-reduce", "data", "gradients"): parameters,
+        ("all-reduce", "data", "metrics"): 1,
+    }
+
+
+def test_fsdp_moves_every_sharded_parameter():
+    """FSDP gathers and scatters all but the biases of the layers whose output is no embedding: 2,504,704 elements."""
+    whole = 2048 + 10
+    sharded = 2_506_762 - whole
+    assert sharded == 2_504_704
+    assert moved(fsdp, {"data": 8}) == {
+        ("all-gather", "data", "parameters"): sharded,
+        ("reduce-scatter", "data", "gradients"): sharded,
+        ("all-reduce", "data", "gradients"): whole,
+        ("all-reduce", "data", "metrics"): 1,
+    }
+
+
+def test_tensor_parallel_moves_one_activation_each_way():
+    """Tensor parallelism all-reduces one [256, 512] forward and one backward: 262,144 elements."""
+    elements = 2 * BATCH * 512
+    assert elements == 262_144
+    assert moved(tensor_parallel, {"model": 8}) == {("all-reduce", "model", "activations"): elements}
+
+
+def test_fsdp_tensor_parallel_divides_both():
+    """On data=2, model=4 a device gathers its quarter of the wide layers and all of the others: 931,840 elements."""
+    quarters = 2 * 512 * 2048 // 4
+    sharded = 784 * 512 + 512 + quarters + 512 + 512 * 10
+    assert sharded == 931_840
+    assert moved(fsdp_tensor_parallel, {"data": 2, "model": 4}) == {
+        ("all-gather", "data", "parameters"): sharded,
+        ("reduce-scatter", "data", "gradients"): sharded,
+        ("all-reduce", "model", "activations"): 2 * (BATCH // 2) * 512,
+        ("all-reduce", "data", "gradients"): 2048 // 4 + 10,
+        ("all-reduce", "data", "metrics"): 1,
+    }

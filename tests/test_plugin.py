@@ -1,0 +1,120 @@
+"""The pytest door: options, bad input, and the record of a run."""
+
+import json
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from meshproof.report import schema
+
+
+def run_suites(*arguments):
+    """``pytest suites/`` as a user runs it."""
+    command = [sys.executable, "-m", "pytest", "suites", "-q", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def assert_refused(run, *words):
+    """One error, with these words, and no test run."""
+    output = run.stdout + run.stderr
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR, output
+    assert output.count("ERROR: ") == 1 and "Traceback" not in output, output
+    for word in words:
+        assert word in output, output
+
+
+@pytest.mark.parametrize(
+    ("implementation", "words"),
+    [
+        ("no.such.module", ["no.such.module", "cannot be imported", "No module named"]),
+        ("tests.implementations.empty", ["has no member strategies()"]),
+        (
+            "tests.implementations.lacking",
+            ["strategy nameless lacks framework, model, init, train_step, batches, mesh", "unstartable lacks init"],
+        ),
+        ("tests.implementations.twins", ["share the id minimal-jax-line@data=1", "variant"]),
+    ],
+)
+def test_an_unusable_implementation_is_one_error(implementation, words):
+    """An implementation that cannot be used is refused once, with everything that it lacks."""
+    assert_refused(run_suites("--impl", implementation), *words)
+
+
+def test_an_unwritable_report_fails_before_the_first_test(tmp_path):
+    """A report path in no folder, or that is one, is refused before anything runs."""
+    assert_refused(run_suites("--conformance-report", tmp_path / "nowhere" / "report.json"), "no file can be written")
+    assert_refused(run_suites("--conformance-report", tmp_path), "this is a folder")
+
+
+def test_too_few_devices_are_not_a_pass(tmp_path):
+    """With three devices the cases that need eight are not exercised, loudly and by reason."""
+    path = tmp_path / "report.json"
+    run = run_suites("--devices", 3, "-k", "data_parallel-jax", "--conformance-report", path)
+    reason = "its mesh needs 8 devices, there are 3 (cpu)"
+    assert "NOT EXERCISED" in run.stdout and reason in run.stdout
+    assert "0 proved" in run.stdout
+    report = json.loads(path.read_text())
+    assert {clause["status"] for clause in report["clauses"]} == {"not-exercised"}
+    assert {case["problem"] for case in report["cases"]} == {reason}
+
+
+def test_a_target_without_its_hardware_is_not_exercised():
+    """``--target native`` on a host without an accelerator proves nothing, and says so."""
+    run = run_suites("--target", "native", "-k", "single_device-jax")
+    assert "NOT EXERCISED" in run.stdout and "no accelerator" in run.stdout
+
+
+def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
+    """What a trainer does not bring is reported not supported, and what it does is recorded."""
+    path = tmp_path / "report.json"
+    run_suites("--impl", "tests.implementations.minimal", "--conformance-report", path)
+    report = json.loads(path.read_text())
+    statuses = {clause["id"]: clause["status"] for clause in report["clauses"]}
+    assert statuses["NUM-2"] == statuses["SHD-1"] == statuses["COM-10"] == "not-supported"
+    assert statuses["NUM-5"] == "proved"
+    [case] = report["cases"]
+    assert len(case["losses"]) == 3
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """The records of one case: run in one process, and in two with its compilations kept and found again."""
+    folder = tmp_path_factory.mktemp("reports")
+    chosen = "(fsdp-jax or data_parallel-jax) and not adam and not averaged"
+    select = ["-k", chosen, "--compile-cache", folder / "cache"]
+    alone, spread = folder / "alone.json", folder / "spread.json"
+    runs = [
+        run_suites(*select, "--conformance-report", alone),
+        run_suites(*select, "-n", 2, "--conformance-report", spread),
+    ]
+    assert [run.returncode for run in runs] == [0, 0], runs
+    return [json.loads(path.read_text()) for path in (alone, spread)]
+
+
+def test_reports_are_valid(reports):
+    """A report validates against the schema in the repository, under xdist too."""
+    for report in reports:
+        jsonschema.validate(report, schema())
+
+
+def test_xdist_gives_the_same_record(reports):
+    """Two processes and a warm compile cache give the verdicts and facts of one process and a cold cache."""
+    alone, spread = (
+        {case["id"]: {k: v for k, v in case.items() if k != "compile_seconds"} for case in report["cases"]}
+        for report in reports
+    )
+    assert alone == spread
+    verdicts = [
+        {test["id"]: (test["status"], test["margin"]) for clause in report["clauses"] for test in clause["tests"]}
+        for report in reports
+    ]
+    assert verdicts[0] == verdicts[1] and verdicts[0]
+
+
+def test_deselected_clauses_are_not_exercised(reports):
+    """A clause whose tests were all deselected is in the record, and not as a pass."""
+    statuses = {clause["id"]: clause["status"] for clause in reports[1]["clauses"]}
+    assert statuses["NUM-1"] == "not-exercised"
+    assert statuses["COM-2"] == "proved"

@@ -1,0 +1,76 @@
+"""Every check can fail: each planted fault is caught by the clauses that stand beside it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from meshproof.environment import describe, flipped_defaults
+from tests.saboteurs import CAUGHT_BY
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory):
+    """Strategy to its failed clauses and their messages, from one run of the suites on all saboteurs."""
+    report = tmp_path_factory.mktemp("saboteurs") / "report.json"
+    arguments = ["suites", "--impl", "tests.saboteurs", "-n", "2", "-q", "--tb=no", "--conformance-report", str(report)]
+    run = subprocess.run([sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True)
+    assert run.returncode == 1, run.stdout + run.stderr
+    seen = json.loads(report.read_text())
+    strategies = {case["id"]: case["strategy"] for case in seen["cases"]}
+    found = {name: {} for name in CAUGHT_BY}
+    for clause in seen["clauses"]:
+        for test in clause["tests"]:
+            if test["status"] == "failed":
+                found[strategies[test["case"]]][clause["id"]] = test["message"]
+    return found
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_each_fault_is_caught_by_its_clauses(failures, name):
+    """A saboteur fails each clause named beside it, and a healthy strategy fails none."""
+    if CAUGHT_BY[name]:
+        assert CAUGHT_BY[name] <= failures[name].keys()
+    else:
+        assert failures[name] == {}
+
+
+def test_every_clause_has_a_saboteur():
+    """No clause of the suites is without a planted fault that it catches, here or in a test of its own."""
+    from meshproof.spec import read_clauses
+
+    elsewhere = {"SHD-9"}
+    planted = set().union(*CAUGHT_BY.values())
+    assert {clause.id for clause in read_clauses()} - planted == elsewhere
+
+
+def test_messages_say_what_to_do(failures):
+    """A failure names clause, strategy, mesh, leaf, observed, allowed, margin and how to run it alone."""
+    message = failures["sum_for_mean"]["NUM-2"]
+    for part in ("NUM-2", "sum_for_mean-jax-mlp@data=8", "dense_0/kernel", "error", "allowed", "margin"):
+        assert part in message
+    assert (
+        "pytest 'suites/test_first_gradients_equal_truth.py::test_first_gradients_equal_truth[sum_for_mean" in message
+    )
+
+
+def test_traffic_messages_name_the_budget(failures):
+    """A communication failure names operation, axes, bytes seen and allowed, ratio, and the line of the budget."""
+    message = failures["reduced_twice"]["COM-2"]
+    assert "all-reduce over data: 1,867,860 bytes seen" in message
+    assert "933,932 allowed, ratio 2.000; budget: all-reduce of gradients over data: 933,928 bytes" in message
+
+
+def test_a_crash_is_a_failed_case_with_the_signals_name(failures):
+    """A case that kills its process fails by the signal's name, and the run goes on."""
+    assert "SIGSEGV" in failures["crash"]["NUM-2"]
+
+
+def test_a_flipped_default_is_one_finding():
+    """A default that is not the known one of the JAX version is named, with both values."""
+    environment = describe()
+    assert flipped_defaults(environment) == []
+    environment["defaults"]["x64"] = True
+    [finding] = flipped_defaults(environment)
+    assert "x64 is True" in finding and "known: False" in finding

@@ -63,8 +63,8 @@ def record_of(item: pytest.Item) -> Record:
 class Judge:
     """Judges one test. Every method either returns or ends the test with its status recorded."""
 
-    def __init__(self, record: Record) -> None:
-        self.record = record
+    def __init__(self, record: Record, options: str) -> None:
+        self.record, self.options = record, options
 
     def see(self, seen: Seen[T] | NotExercised) -> T:
         """What was seen; ends the test where it was not."""
@@ -119,11 +119,11 @@ class Judge:
     def fail(self, problems: list[str]) -> NoReturn:
         """End the test as failed."""
         shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
-        lines = "\n".join(f"  - {problem}" for problem in shown)
+        lines = "\n".join(f"  - {problem}".replace("\n", "\n  ") for problem in shown)
         where = f" by {self.record.case}" if self.record.case else ""
         pytest.fail(
             f"{self.record.clause} is violated{where}: {self.record.statement}\n{lines}\n"
-            f"alone: pytest '{self.record.id}'",
+            f"alone: pytest '{self.record.id}'{self.options}",
             pytrace=False,
         )
 

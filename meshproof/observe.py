@@ -24,6 +24,7 @@ from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import observe_layout, ranges
 from meshproof.memory import program_memory
+from meshproof.numerics import bitwise
 from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSupported, Observation, Program, Run, Seen
 
 T = TypeVar("T")
@@ -70,8 +71,7 @@ class _Session:
         seen["after"] = self.attempt(lambda: self.layouts(final))
         seen["moved"] = self.attempt(lambda: moved(where, layout_of(final)))
         seen["replicas_differ"] = self.attempt(lambda: tuple(replicas_differ(final)))
-        again = self.attempt(lambda: self.rerun(final))
-        seen["rerun_differs"] = again
+        seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
         seen["batch_error"] = self.attempt(self.batch_error, "shard_batch")
         seen["mesh_error"] = self.attempt(self.mesh_error, "make_mesh")
@@ -180,14 +180,14 @@ class _Session:
         return Step(float(metrics["loss"]), *parts)
 
     def rerun(self, first: Any) -> tuple[str, ...]:
-        """Leaves of the state, and the loss, that a second run from the same values leaves with other bits."""
+        """Leaves of the state that a second run from the same values leaves with other bits."""
         expected = {path: np.asarray(array) for path, array in array_leaves(first)}
         state = self.fresh()
         for batch in self.batches:
             state, _ = self.strategy.train_step(state, batch)
-        return tuple(
-            path for path, array in array_leaves(state) if np.asarray(array).tobytes() != expected[path].tobytes()
-        )
+        seen = {path: np.asarray(array) for path, array in array_leaves(state)}
+        verdict = bitwise(expected, seen, names=("the first run", "the second run"))
+        return tuple(f"{record.path} {record.detail}" for record in verdict.failures)
 
     def promotions(self, state: Any) -> tuple[str, ...]:
         """What tracing the gradients raises where JAX may not promote dtypes implicitly.
@@ -278,11 +278,13 @@ def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]])
 def replicas_differ(state: Any) -> Iterator[str]:
     """Leaves of which two devices hold the same part with other bits."""
     for path, array in array_leaves(state):
-        first: dict[Any, bytes] = {}
+        first: dict[Any, Any] = {}
         for shard in array.addressable_shards:
-            held = np.asarray(shard.data).tobytes()
-            if first.setdefault(ranges(shard.index, array.shape), held) != held:
-                yield f"{path} on device {shard.device.id}"
+            one: Any = first.setdefault(ranges(shard.index, array.shape), shard)
+            names = (f"device {one.device.id}", f"device {shard.device.id}")
+            failures = bitwise({path: np.asarray(one.data)}, {path: np.asarray(shard.data)}, names=names).failures
+            if failures:
+                yield f"{path} {failures[0].detail}"
                 break
 
 

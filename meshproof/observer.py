@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -29,7 +28,11 @@ Outcome = Observation | Failed | NotExercised
 
 @dataclass(frozen=True)
 class Settings:
-    """What an observing process is started with. ``devices`` counts virtual CPU devices."""
+    """What an observing process is started with. ``devices`` counts virtual CPU devices.
+
+    Compiled programs are shared within the run: several cases have the same forward pass, gradients or ``init``.
+    ``compile_cache`` names a folder that keeps them for the next run too.
+    """
 
     implementation: str
     devices: int
@@ -38,16 +41,14 @@ class Settings:
 
     def environment(self, target: str) -> dict[str, str]:
         """The environment variables of an observing process; set there, never here."""
-        variables = dict(os.environ, JAX_NUM_CPU_DEVICES=str(self.devices), PYTHONPATH=os.pathsep.join(sys.path))
-        if target == "cpu":
-            variables["JAX_PLATFORMS"] = "cpu"
-        if self.compile_cache:
-            variables |= {
-                "JAX_COMPILATION_CACHE_DIR": self.compile_cache,
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-                "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            }
-        return variables
+        variables = os.environ | {
+            "JAX_NUM_CPU_DEVICES": str(self.devices),
+            "JAX_COMPILATION_CACHE_DIR": self.compile_cache or str(Path(self.directory) / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        return variables | ({"JAX_PLATFORMS": "cpu"} if target == "cpu" else {})
 
 
 class Observer:
@@ -56,11 +57,7 @@ class Observer:
     def __init__(self, settings: Settings, target: str) -> None:
         self.settings, self.target = settings, target
         self.process: subprocess.Popen[str] | None = None
-
-    @cached_property
-    def log(self) -> Any:
-        """Where the process's own output goes."""
-        return tempfile.TemporaryFile("w+")
+        self.log: Any = None
 
     def observation(self, case_id: str) -> Outcome:
         """The observation of one case, from its file where somebody has made it already."""
@@ -95,9 +92,10 @@ class Observer:
 
     def start(self) -> subprocess.Popen[str]:
         """A fresh process."""
-        arguments = [sys.executable, "-m", "meshproof.observer", self.settings.implementation, self.target]
+        module = ["-X", "faulthandler", "-m", "meshproof.observer"]
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
         return subprocess.Popen(
-            arguments,
+            [sys.executable, *module, self.settings.implementation, self.target],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -106,11 +104,13 @@ class Observer:
         )
 
     def cause(self, code: int) -> str:
-        """How the process ended, and the last that it said."""
+        """How the process ended, and the last that it said: the innermost frames, where it died of a signal."""
         self.log.seek(0)
-        tail = " | ".join(line.strip() for line in self.log.read().splitlines()[-8:] if line.strip())
+        said = self.log.read()
+        _, fatal, stack = said.rpartition("Fatal Python error")
+        words = f"{fatal}{stack}".splitlines()[:10] if fatal else said.splitlines()[-10:]
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        return f"{how}; its last words: {tail or 'none'}"
+        return "\n".join([f"{how}; its last words:", *(words or ["none"])])
 
     def close(self) -> None:
         """End the process."""

@@ -226,7 +226,17 @@ def conformance(pytestconfig: pytest.Config) -> Conformance:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """The judge of the running test."""
-    return Judge(request.node.stash.setdefault(RECORD, record_of(request.node)))
+    record = request.node.stash.setdefault(RECORD, record_of(request.node))
+    return Judge(record, chosen_options(request.config))
+
+
+def chosen_options(config: pytest.Config) -> str:
+    """The options that a reader must repeat to run the same test."""
+    given = {"--impl": config.getoption("impl"), "--devices": config.getoption("devices")}
+    usual = {"--impl": "reference_impl", "--devices": 8}
+    options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
+    options += [f"--target {target}" for target in config.getoption("target") or ()]
+    return "".join(f" {option}" for option in options)
 
 
 @pytest.fixture

@@ -37,56 +37,58 @@ class SpecError(Exception):
 
 
 @dataclass(frozen=True)
-class Statement:
-    """What one test says of one clause. ``test`` is its pytest node id without parameters."""
+class Clause:
+    """A clause in the words of one test that judges it. ``test`` is its pytest node id without parameters."""
 
-    clause: str
-    text: str
+    id: str
+    statement: str
     test: str
 
     @property
     def key(self) -> tuple[int, int]:
         """The clause's place in the document. Raises `SpecError` where it has none."""
-        group, _, number = self.clause.partition("-")
+        group, _, number = self.id.partition("-")
         if group not in GROUPS or not number.isdecimal():
-            raise SpecError(f"{self.test}: no group of {self.clause!r}; expected a number after {', '.join(GROUPS)}")
+            raise SpecError(f"{self.test}: no group of {self.id!r}; expected a number after {', '.join(GROUPS)}")
         return list(GROUPS).index(group), int(number)
 
 
 def render_spec(checkout: Path) -> str:
     """The text of SPEC.md for the suites of a checkout. Raises `SpecError`."""
-    statements = sorted(read_statements(checkout), key=lambda statement: statement.key)
     lines, last = [HEAD], ""
-    for statement in statements:
-        group = statement.clause.partition("-")[0]
+    for clause in read_clauses(checkout):
+        group = clause.id.partition("-")[0]
         if not last.startswith(f"{group}-"):
             lines.append(f"## {GROUPS[group]} ({group})\n")
-        if statement.clause != last:
-            lines.append(f"### {statement.clause}\n")
-        lines.append(f"{statement.text}\n— [`{statement.test}`]({statement.test.partition('::')[0]})\n")
-        last = statement.clause
+        if clause.id != last:
+            lines.append(f"### {clause.id}\n")
+        lines.append(f"{clause.statement}\n— [`{clause.test}`]({clause.test.partition('::')[0]})\n")
+        last = clause.id
     return "\n".join(lines)
 
 
-def read_statements(checkout: Path) -> list[Statement]:
-    """Every statement of every suite, by file and line. Raises `SpecError` where a test lacks clause or docstring."""
+def read_clauses(checkout: Path = Path()) -> list[Clause]:
+    """The clauses of every suite, in the order of the document: one entry for each test of each.
+
+    Raises `SpecError` where a test lacks a clause or a docstring, or there are no suites.
+    """
     paths = sorted(checkout.glob("suites/**/test_*.py"))
     if not paths:
-        raise SpecError(f"no suites/test_*.py in {checkout}: run `{COMMAND}` in a checkout of Meshproof")
-    statements: list[Statement] = []
+        raise SpecError(f"no suites/test_*.py in {checkout.absolute()}: run `{COMMAND}` in a checkout of Meshproof")
+    clauses: list[Clause] = []
     problems: list[str] = []
     for path in paths:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         for name, function in _tests(tree.body, path.relative_to(checkout).as_posix()):
-            clauses, text = list(_clauses(function)), _first_paragraph(function)
-            statements += [Statement(clause, text, name) for clause in clauses]
-            if not clauses:
+            ids, statement = list(_ids(function)), _first_paragraph(function)
+            clauses += [Clause(clause_id, statement, name) for clause_id in ids]
+            if not ids:
                 problems.append(f'{name} has no clause: mark it @pytest.mark.clause("NUM-1")')
-            if not text:
+            if not statement:
                 problems.append(f"{name} has no docstring: say in its first paragraph what MUST hold")
     if problems:
         raise SpecError("; ".join(problems))
-    return statements
+    return sorted(clauses, key=lambda clause: clause.key)
 
 
 def _tests(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, Function]]:
@@ -97,11 +99,11 @@ def _tests(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, Functio
             yield from _tests(node.body, f"{prefix}::{node.name}")
 
 
-def _clauses(function: Function) -> Iterator[str]:
+def _ids(function: Function) -> Iterator[str]:
     for decorator in function.decorator_list:
         match decorator:
-            case ast.Call(func=ast.Attribute(attr="clause"), args=[ast.Constant(value=str(clause)), *_]):
-                yield clause
+            case ast.Call(func=ast.Attribute(attr="clause"), args=[ast.Constant(value=str(clause_id)), *_]):
+                yield clause_id
 
 
 def _first_paragraph(function: Function) -> str:

@@ -12,12 +12,11 @@ def test_annotations_are_not_ignored(case, observation, judge):
     """A parameter that is declared sharded MUST NOT be whole on any device."""
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.clear(
-        f"{leaf.path} is declared {leaf.declared}, but position {shard.position} holds all of its {leaf.shape}: "
-        f"the annotation was ignored"
+        f"{leaf.path} is declared {leaf.declared}, but {whole} of {len(leaf.shards)} devices hold all of its "
+        f"{leaf.shape}: the annotation was ignored"
         for leaf in judge.see(judge.see(observation.at_birth).parameters)
         if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in flat(leaf.declared)) > 1
-        for shard in leaf.shards
-        if shard.shape == leaf.shape
+        if (whole := sum(shard.shape == leaf.shape for shard in leaf.shards))
     )
 
 

@@ -17,7 +17,7 @@ def test_frameworks_agree(case, cases, observation, observe_also, truth, judge):
     twins = [other for other in cases if other.strategy.framework == "jax" and key(other) == key(case)]
     twin = judge.promised(twins[0] if twins else None, "plain JAX form of this strategy to compare with")
     own, other = judge.see(observation.run), judge.see(observe_also(twin).run)
-    names = (case.id, twin.id)
+    names = (twin.id, case.id)
     for number, (left, right, rounding) in enumerate(
         zip(own.steps, other.steps, truth.rounding.steps, strict=True), start=1
     ):
@@ -25,12 +25,12 @@ def test_frameworks_agree(case, cases, observation, observe_also, truth, judge):
             [
                 judge_loss(left.loss, right.loss, rounding.loss, f"loss of step {number}, against {twin.id}"),
                 agree(
-                    left.optimizer_state,
                     right.optimizer_state,
+                    left.optimizer_state,
                     rounding.optimizer_state,
                     f"optimizer state after step {number}",
                     names,
                 ),
-                agree(left.parameters, right.parameters, rounding.parameters, f"parameters after step {number}", names),
+                agree(right.parameters, left.parameters, rounding.parameters, f"parameters after step {number}", names),
             ]
         )

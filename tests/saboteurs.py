@@ -201,9 +201,9 @@ class NotANumber(JaxForm):
 class OtherDecay(NnxForm):
     """An NNX form that trains with another momentum than the plain JAX one."""
 
-    def create(self, seed: Any) -> Any:
+    def create_optimizer(self, model: Any) -> Any:
         """0.8 for 0.9."""
-        return NnxForm(self.page, self.mesh_axes, Momentum(decay=0.8)).create(seed)
+        return NnxForm(self.page, self.mesh_axes, Momentum(decay=0.8)).create_optimizer(model)
 
 
 plant("gradient_scaled_on_one_device", Scales, single_device, ONE, "NUM-1", "NUM-2")
@@ -288,15 +288,15 @@ class ReturnsWhole(JaxForm):
 class Inert(NnxForm):
     """Annotated by a key that NNX takes and ignores."""
 
-    def create(self, seed: Any) -> Any:
+    def create_model(self, key: Any) -> Any:
         """``sharding_metadata`` raises nothing and does nothing."""
         unannotated = ModuleType("unannotated")
         unannotated.__dict__.update(vars(self.page) | {"PARAMETERS": Mapping()})
-        model, optimizer = NnxForm(unannotated, self.mesh_axes, self.optimizer).create(seed)
+        model = NnxForm(unannotated, self.mesh_axes, self.optimizer).create_model(key)
         for _, parameter in nnx.iter_graph(model):
             if isinstance(parameter, nnx.Param):
                 parameter.set_metadata(sharding_metadata=("data",))
-        return model, optimizer
+        return model
 
 
 plant("healthy_fsdp", JaxForm, fsdp, DATA)

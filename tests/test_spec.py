@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshproof.spec import SpecError, read_statements, render_spec
+from meshproof.spec import SpecError, read_clauses, render_spec
 
 ROOT = Path(__file__).parents[1]
 SUITE = "test_losses_equal_truth.py"
@@ -44,10 +44,10 @@ def test_spec_is_up_to_date():
 def test_every_clause_is_stated_with_its_test():
     """Every test of the suites stands in SPEC.md under its clause, with its statement."""
     text = (ROOT / "SPEC.md").read_text(encoding="utf-8")
-    for statement in read_statements(ROOT):
-        section = text.partition(f"### {statement.clause}\n")[2].partition("\n#")[0]
-        assert statement.text in section
-        assert statement.test in section
+    for clause in read_clauses(ROOT):
+        section = text.partition(f"### {clause.id}\n")[2].partition("\n#")[0]
+        assert clause.statement in section
+        assert clause.test in section
 
 
 def test_altered_docstring_is_noticed(checkout):

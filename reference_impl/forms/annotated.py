@@ -49,25 +49,27 @@ class JaxForm(Form):
             self.page.PARAMETERS.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
         )
 
-    def place(self, parameters: Tree) -> TrainState:
-        """A state with these parameters and the optimizer's zeros."""
-        return TrainState(parameters, self.transform.init(parameters))
-
-    @cached_property
-    def init(self) -> OnMesh:
-        """Key to a state that is sharded from birth: no device ever holds a whole sharded parameter."""
-        return self.compile(
-            lambda key: self.place(self.network.init(key)), out_shardings=self.on_mesh(self.state_specs)
-        )
+    def init(self, key: jax.Array) -> TrainState:
+        """A state that is sharded from birth: no device ever holds a whole sharded parameter."""
+        return self.start(self.init_parameters(key))
 
     def load(self, parameters: Tree) -> TrainState:
         """A state that holds these canonical host values."""
         return self.start(jax.device_put(dict(parameters), self.on_mesh(self.state_specs.parameters)))
 
     @cached_property
+    def init_parameters(self) -> OnMesh:
+        """Key to placed parameters."""
+        return self.compile(self.network.init, out_shardings=self.on_mesh(self.state_specs.parameters))
+
+    @cached_property
     def start(self) -> OnMesh:
-        """Placed parameters to a state."""
-        return self.compile(self.place, out_shardings=self.on_mesh(self.state_specs))
+        """Placed parameters to a state with the optimizer's zeros; the parameters are donated."""
+        return self.compile(
+            lambda parameters: TrainState(parameters, self.transform.init(parameters)),
+            donate_argnums=0,
+            out_shardings=self.on_mesh(self.state_specs),
+        )
 
     @cached_property
     def train_step(self) -> OnMesh:

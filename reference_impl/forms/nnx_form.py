@@ -56,20 +56,25 @@ class NnxForm(Form):
 
     framework = "nnx"
 
-    def create(self, seed: Any) -> State:
-        """A model and its optimizer; inside ``nnx.jit``, laid out before anything is whole."""
-        model = mlp_nnx.MLP(self.network, self.page.PARAMETERS, rngs=nnx.Rngs(seed))
+    def create_model(self, key: jax.Array) -> nnx.Module:
+        """The model, before ``nnx.jit``; inside it, laid out before anything is whole."""
+        model = mlp_nnx.MLP(self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
+        store(model)
+        return model
+
+    def create_optimizer(self, model: nnx.Module) -> Any:
+        """Its optimizer, the same way: a counter left on one device would make the second step compile again."""
         if isinstance(self.optimizer, AveragedMomentum):
             optimizer: Any = SGD(model, self.optimizer.learning_rate, self.optimizer.decay)
         else:
             optimizer = nnx.Optimizer(model, optimizers.transformation(self.optimizer), wrt=nnx.Param)
-        store(model, optimizer)
-        return model, optimizer
+        store(optimizer)
+        return optimizer
 
-    @cached_property
-    def init(self) -> OnMesh:
-        """Key to a state that is sharded from birth."""
-        return self.compile(self.create, nnx.jit)
+    def init(self, key: jax.Array) -> State:
+        """A state that is sharded from birth."""
+        model = self.compile(self.create_model, nnx.jit)(key)
+        return model, self.compile(self.create_optimizer, nnx.jit)(model)
 
     def load(self, parameters: Tree) -> State:
         """A state that holds these canonical host values."""
@@ -110,7 +115,7 @@ class NnxForm(Form):
         loss, gradients = self.loss_and_gradients(model, batch)
         with jax.named_scope("optimizer"):
             optimizer.update(model, gradients)
-            store(model, optimizer)
+            store(state)
         return state, {"loss": loss}
 
     def forward(self, model: nnx.Module, batch: Batch) -> jax.Array:
@@ -129,7 +134,7 @@ class NnxForm(Form):
             return loss, with_sharding_constraint(gradients, nnx.get_partition_spec(gradients))
 
 
-def store(*objects: Any) -> None:
-    """Constrain everything that these objects hold to the layout that their annotations declare."""
+def store(objects: Any) -> None:
+    """Constrain everything that NNX objects hold to the layout that their annotations declare."""
     state = nnx.state(objects)
     nnx.update(objects, with_sharding_constraint(state, nnx.get_partition_spec(state)))

@@ -61,10 +61,10 @@ class _Session:
             "batch": self.attempt(self.batch_layout, "shard_batch"),
             "initial": self.attempt(lambda: host(self.strategy.parameters(state)), "parameters"),
             "forward_loss": self.attempt(lambda: float(self.strategy.loss(state, self.batches[0])), "loss"),
+            "promotions": self.attempt(lambda: self.promotions(state), "gradients"),
             "gradients": self.attempt(lambda: host(self.strategy.gradients(state, self.batches[0])), "gradients"),
             "forward": self.attempt(lambda: self.program("loss", state), "loss"),
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
-            "promotions": self.attempt(lambda: self.promotions(state), "gradients"),
         }
         where = layout_of(state)
         final, seen["run"] = self.train(state)
@@ -190,31 +190,18 @@ class _Session:
         return tuple(f"{record.path} {record.detail}" for record in verdict.failures)
 
     def promotions(self, state: Any) -> tuple[str, ...]:
-        """What tracing the gradients raises where JAX may not promote dtypes implicitly.
+        """What the gradients raise where JAX may not promote dtypes implicitly.
 
         Not the optimizer: optax itself raises a decay rate to an integer step count.
         """
         with jax.numpy_dtype_promotion("strict"):
-            try:
-                self.strategy.gradients.lower(state, self.batches[0])
-            except (TypeError, ValueError) as error:
-                if "promotion" not in str(error):
-                    raise
-                return (str(error).splitlines()[0],)
-        return ()
+            return raised_about("promotion", lambda: self.strategy.gradients(state, self.batches[0]))
 
     def implicit_transfers(self, state: Any) -> tuple[str, ...]:
         """What one more step raises where arrays may not be moved between host and devices implicitly."""
         batch = self.batches[-1]
         with jax.transfer_guard("disallow"):
-            try:
-                _, metrics = self.strategy.train_step(state, batch)
-                jax.block_until_ready(metrics)
-            except Exception as error:
-                if "transfer" not in str(error):
-                    raise
-                return (str(error).splitlines()[0],)
-        return ()
+            return raised_about("transfer", lambda: jax.block_until_ready(self.strategy.train_step(state, batch)[1]))
 
     def batch_error(self) -> str:
         """What a batch that lacks its last example is refused with; empty where it is not refused."""
@@ -232,6 +219,17 @@ class _Session:
         except Exception as error:
             return str(error)
         return ""
+
+
+def raised_about(subject: str, run: Callable[[], Any]) -> tuple[str, ...]:
+    """The first line of what ``run`` raises about a subject; other errors are raised on."""
+    try:
+        run()
+    except Exception as error:
+        if subject not in str(error):
+            raise
+        return (str(error).splitlines()[0],)
+    return ()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
 from meshproof.contract import Judgement
@@ -136,6 +137,12 @@ class Conformance:
                 record = record_of(item)
                 self.clauses.setdefault(record.clause, record.statement)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Iterator[None]:
+        """Judge on one thread: idle BLAS threads spin, and take the cores from the observing processes."""
+        with threadpool_limits(1):
+            return (yield)
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Send each test's record along with its report: xdist carries it to the process that writes them down."""
@@ -186,12 +193,13 @@ class Conformance:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The matrix, the counts and the report's path."""
         path = self.config.getoption("conformance_report")
-        if self.clauses and not self.config.getoption("collectonly"):
+        if self.records:
             report = self.report()
             write_summary(report, self.records.values(), terminalreporter)
             if path:
                 write_report(report, Path(path))
-                terminalreporter.write_line(f"report: {path}")
+        if path:
+            terminalreporter.write_line(f"report: {path}" if self.records else "no report: no clause was judged")
 
     def report(self) -> dict[str, Any]:
         """The record of the run; each case as it was observed, whoever observed it."""

@@ -29,7 +29,6 @@ ANNOTATED = (
     (tensor_parallel, {"model": 8}),
     (data_tensor_parallel, {"data": 2, "model": 4}),
     (fsdp_tensor_parallel, {"data": 2, "model": 4}),
-    (fsdp_tensor_parallel, {"data": 4, "model": 2}),
 )
 MANUAL = (
     (data_parallel_shard_map, {"data": 8}),
@@ -46,9 +45,10 @@ REGRESSION = MLP(criterion="mean_squared_error")
 
 def strategies() -> Iterator[Form]:
     """Every case of the book. Starts no JAX backend: meshes are made when they are first asked for."""
-    for page, axes in ANNOTATED:
+    for page, axes in (*ANNOTATED, (fsdp_tensor_parallel, {"data": 4, "model": 2})):
         yield JaxForm(page, axes, Momentum())
         yield NnxForm(page, axes, Momentum())
+    for page, axes in ANNOTATED:
         yield JaxForm(page, axes, Adam(), variant="adam")
         yield JaxForm(page, axes, AveragedMomentum(), REGRESSION, variant="averaged")
         yield NnxForm(page, axes, AveragedMomentum(), REGRESSION, variant="averaged")

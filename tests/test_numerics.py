@@ -147,7 +147,8 @@ def test_integers_beyond_float64_are_compared_exactly():
 
 def test_low_precision_leaves_are_numbers_too():
     """A bfloat16 leaf is judged by its values: exact where they are, and beyond the bound where they are rounded."""
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    from ml_dtypes import bfloat16
+
     assert judge(changed("dense_0/bias", lambda x: x.astype(bfloat16)), TRUTH, ROUNDING).passed
     truth, rounding = {"w": np.array([1.001])}, {"w": np.array([1e-7])}
     assert only_failure(judge({"w": np.array([1.001], bfloat16)}, truth, rounding)).margin > 100

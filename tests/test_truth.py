@@ -39,7 +39,9 @@ def test_hand_written_gradients_are_the_finite_differences_of_the_loss(loss):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: type(optimizer).__name__)
 def test_optimizers_are_those_of_optax_in_float64(optimizer):
     """Five steps of each optimizer give optax's parameters and state in float64, to 1e-12."""
-    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    import jax
+    import optax
+
     rng = np.random.default_rng(0)
     start = {"w": rng.normal(size=(3, 4)), "b": rng.normal(size=4)}
     gradients = [{path: rng.normal(size=value.shape) for path, value in start.items()} for _ in range(5)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -42,9 +42,6 @@ class OnMesh:
             return self.jitted.lower(*arguments)
 
 
-DEFAULT_NETWORK = MLP()
-
-
 @dataclass(frozen=True)
 class Form:
     """One page on one mesh: ``page`` holds the mappings and the budget, ``mesh_axes`` the ordered axis sizes."""
@@ -52,7 +49,7 @@ class Form:
     page: ModuleType
     mesh_axes: dict[str, int]
     optimizer: Optimizer
-    network: MLP = DEFAULT_NETWORK
+    network: MLP = field(default_factory=MLP)
     variant: str = ""
     batch_size: int = 64
 
@@ -107,10 +104,10 @@ class Form:
         """The global batch on its devices. Raises ``ValueError`` where its size does not divide."""
         axis = self.page.COMPUTE.mesh_axis.get("batch")
         size = self.mesh.shape[axis] if axis else 1
-        for field, value in batch.items():
+        for name, value in batch.items():
             if len(value) % size:
-                raise ValueError(f"batch field {field!r} of {len(value)} examples is not divisible by {axis}={size}")
-        return {field: jax.device_put(value, self.on_mesh(self.batch_specs[field])) for field, value in batch.items()}
+                raise ValueError(f"batch field {name!r} of {len(value)} examples is not divisible by {axis}={size}")
+        return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""
@@ -121,7 +118,3 @@ class Form:
     def compile(self, function: Callable[..., Any], jit: Callable[..., Any] = jax.jit, **options: Any) -> OnMesh:
         """``function`` jitted (lazily: nothing compiles before the first call) and bound to the mesh."""
         return OnMesh(self.mesh, jit(function, **options))
-
-    def parameters(self, state: Any) -> Mapping[str, Any]:
-        """The canonical parameter tree of global arrays."""
-        raise NotImplementedError

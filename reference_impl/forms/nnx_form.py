@@ -73,8 +73,18 @@ class NnxForm(Form):
 
     def init(self, key: jax.Array) -> State:
         """A state that is sharded from birth."""
-        model = self.compile(self.create_model, nnx.jit)(key)
-        return model, self.compile(self.create_optimizer, nnx.jit)(model)
+        model = self.init_model(key)
+        return model, self.init_optimizer(model)
+
+    @cached_property
+    def init_model(self) -> OnMesh:
+        """`create_model`, jitted."""
+        return self.compile(self.create_model, nnx.jit)
+
+    @cached_property
+    def init_optimizer(self) -> OnMesh:
+        """`create_optimizer`, jitted."""
+        return self.compile(self.create_optimizer, nnx.jit)
 
     def load(self, parameters: Tree) -> State:
         """A state that holds these canonical host values."""

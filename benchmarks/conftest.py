@@ -1,6 +1,5 @@
-"""Timing happens in this process, on the devices that the options name, and alone on the machine."""
+"""Timing happens in this process, and alone on the machine."""
 
-import jax
 import pytest
 
 
@@ -13,14 +12,6 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if len(targets(config)) > 1:
         raise pytest.UsageError("--target cpu --target native: one process times one target; run once for each")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def devices(pytestconfig: pytest.Config) -> None:
-    """Give this process the devices that the suites give to theirs. JAX must not have started."""
-    jax.config.update("jax_num_cpu_devices", pytestconfig.getoption("devices"))
-    if "native" not in targets(pytestconfig):
-        jax.config.update("jax_platforms", "cpu")
 
 
 def targets(config: pytest.Config) -> set[str]:

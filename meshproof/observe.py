@@ -61,11 +61,10 @@ class _Session:
             "batch": self.attempt(self.batch_layout, "shard_batch"),
             "initial": self.attempt(lambda: host(self.strategy.parameters(state)), "parameters"),
             "forward_loss": self.attempt(lambda: float(self.strategy.loss(state, self.batches[0])), "loss"),
-            "promotions": self.attempt(lambda: self.promotions(state), "gradients"),
-            "gradients": self.attempt(lambda: host(self.strategy.gradients(state, self.batches[0])), "gradients"),
             "forward": self.attempt(lambda: self.program("loss", state), "loss"),
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
         }
+        seen["gradients"], seen["promotions"] = self.gradients(state)
         where = layout_of(state)
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))
@@ -133,6 +132,21 @@ class _Session:
         ]
         return BatchLayout(observe_layout(placed, self.strategy.mesh, self.declared("batch")), tuple(displaced))
 
+    def gradients(self, state: Any) -> tuple[Seen[Leaves], Seen[tuple[str, ...]]]:
+        """The gradients, and what tracing them raises where JAX may not promote dtypes implicitly.
+
+        The optimizer is not asked: optax itself raises a decay rate to an integer step count.
+        """
+
+        def run() -> Seen[Leaves]:
+            return self.attempt(lambda: host(self.strategy.gradients(state, self.batches[0])), "gradients")
+
+        with jax.numpy_dtype_promotion("strict"):
+            strict = run()
+        if isinstance(strict, Failed) and "promotion" in strict.reason:
+            return run(), (strict.reason,)
+        return strict, () if isinstance(strict, dict) else strict
+
     def program(self, member: str, state: Any) -> Program:
         """Compile ``loss`` or ``train_step`` ahead of time; JAX shares the executable with the later call."""
         function = getattr(self.strategy, member)
@@ -189,19 +203,16 @@ class _Session:
         verdict = bitwise(expected, seen, names=("the first run", "the second run"))
         return tuple(f"{record.path} {record.detail}" for record in verdict.failures)
 
-    def promotions(self, state: Any) -> tuple[str, ...]:
-        """What the gradients raise where JAX may not promote dtypes implicitly.
-
-        Not the optimizer: optax itself raises a decay rate to an integer step count.
-        """
-        with jax.numpy_dtype_promotion("strict"):
-            return raised_about("promotion", lambda: self.strategy.gradients(state, self.batches[0]))
-
     def implicit_transfers(self, state: Any) -> tuple[str, ...]:
         """What one more step raises where arrays may not be moved between host and devices implicitly."""
-        batch = self.batches[-1]
         with jax.transfer_guard("disallow"):
-            return raised_about("transfer", lambda: jax.block_until_ready(self.strategy.train_step(state, batch)[1]))
+            try:
+                jax.block_until_ready(self.strategy.train_step(state, self.batches[-1])[1])
+            except Exception as error:
+                if "transfer" not in str(error):
+                    raise
+                return (str(error).splitlines()[0],)
+        return ()
 
     def batch_error(self) -> str:
         """What a batch that lacks its last example is refused with; empty where it is not refused."""
@@ -219,17 +230,6 @@ class _Session:
         except Exception as error:
             return str(error)
         return ""
-
-
-def raised_about(subject: str, run: Callable[[], Any]) -> tuple[str, ...]:
-    """The first line of what ``run`` raises about a subject; other errors are raised on."""
-    try:
-        run()
-    except Exception as error:
-        if subject not in str(error):
-            raise
-        return (str(error).splitlines()[0],)
-    return ()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from meshproof.environment import PACKAGES
 from meshproof.judging import Record
 from meshproof.report import count_statuses
 
@@ -20,6 +21,7 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
     """Write the matrix and the counts, and say loudly what was not exercised."""
     records = list(records)
     terminal.section("conformance")
+    terminal.write_line(stack(report["environment"]))
     strategies = {case["id"]: case["strategy"] for case in report["cases"]}
     terminal.write_line(render(matrix(records, strategies), terminal))
     worst = max((record for record in records if record.margin is not None), key=_margin, default=None)
@@ -30,6 +32,14 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():
         terminal.write_line(f"NOT EXERCISED: {count} tests: {reason or 'no reason given'}", yellow=True, bold=True)
+
+
+def stack(environment: dict[str, Any] | None) -> str:
+    """What was judged, in a line."""
+    if environment is None:
+        return "stack: unknown, its description failed"
+    versions = (f"{name} {environment[name]}" for name in ("python", *PACKAGES) if environment[name])
+    return f"{', '.join(versions)} on {environment['device_count']} × {environment['device_kind']}"
 
 
 def matrix(records: list[Record], strategies: dict[str, str]) -> Table:

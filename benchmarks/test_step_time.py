@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from benchmarks.window import STEPS, Window
-from meshproof.observe import compilations_of
+from meshproof.compilations import compilations_of
 
 ROUNDS = 10
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import jax
 
 from meshproof.cases import Case, has_member
+from meshproof.compilations import compilations_of
 from meshproof.contract import Truth
 from meshproof.judging import digest
 from meshproof.numerics import judge_loss
-from meshproof.observe import compilations_of
 
 Expectations: TypeAlias = dict[tuple[Truth, str], tuple[float, float]]
 """What was computed of a truth on these batches (by digest): a loss in float64, and its float32 deviation."""

@@ -11,7 +11,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ import jax
 import numpy as np
 
 from meshproof.cases import Case, has_member
+from meshproof.compilations import compilations_of
 from meshproof.contract import Batch, Leaves, Part, Step, leaves
 from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
@@ -30,7 +30,7 @@ from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSuppor
 T = TypeVar("T")
 
 
-def observe(case: Case, steps: int = STEPS) -> Observation:
+def observe(case: Case) -> Observation:
     """Observe a case on this process's devices. Raises only where no state can be made at all.
 
     Float32 matrix products are asked for at float32 precision, so that a device's faster default is not taken for a
@@ -38,7 +38,7 @@ def observe(case: Case, steps: int = STEPS) -> Observation:
     """
     with warnings.catch_warnings(record=True) as caught, jax.default_matmul_precision("float32"):
         warnings.simplefilter("default")
-        seen = _Session(case, steps).observe()
+        seen = _Session(case).observe()
     texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
     return Observation(case=case.id, warnings=tuple(texts), **seen)
 
@@ -46,10 +46,10 @@ def observe(case: Case, steps: int = STEPS) -> Observation:
 class _Session:
     """One strategy under observation, with the states and batches that the facets share."""
 
-    def __init__(self, case: Case, steps: int) -> None:
+    def __init__(self, case: Case) -> None:
         self.strategy: Any = case.strategy
         self.case = case
-        self.host_batches: list[Batch] = list(self.strategy.batches(steps))
+        self.host_batches: list[Batch] = list(self.strategy.batches(STEPS))
 
     def observe(self) -> dict[str, Any]:
         born = self.strategy.init(jax.random.key(0))
@@ -230,22 +230,6 @@ class _Session:
         except Exception as error:
             return str(error)
         return ""
-
-
-@contextmanager
-def compilations_of() -> Iterator[list[str]]:
-    """What JAX traces and compiles within, as the names of its own timing events."""
-    events: list[str] = []
-
-    def listen(event: str, duration_secs: float, **_: Any) -> None:
-        if event.startswith("/jax/core/compile/"):
-            events.append(event.rpartition("/")[2].removesuffix("_duration"))
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield events
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def host(tree: Any) -> Leaves:

@@ -1,0 +1,18 @@
+"""Planted faults: an implementation for ``pytest suites/ --impl tests.saboteurs``.
+
+Each strategy has one fault, is named after it, and stands in `CAUGHT_BY` beside the clauses that must catch it.
+``healthy_*`` are the same constructions without a fault, and must pass.
+"""
+
+from collections.abc import Iterator
+
+from reference_impl.forms.base import Form
+from tests.saboteurs import collectives, communication, layout, numbers, running
+from tests.saboteurs.planting import CAUGHT_BY, PLANTED
+
+__all__ = ["CAUGHT_BY", "collectives", "communication", "layout", "numbers", "running", "strategies"]
+
+
+def strategies() -> Iterator[Form]:
+    """The healthy ones, and one strategy per fault."""
+    return iter(PLANTED)

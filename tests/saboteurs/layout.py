@@ -1,0 +1,116 @@
+"""Faults in where batches and state lie."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import TrainState
+from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.mapping import Mapping, make_mesh
+from reference_impl.strategies import (
+    data_parallel,
+    fsdp,
+    fsdp_tensor_parallel,
+)
+from tests.saboteurs.planting import BOTH, DATA, plant
+
+
+class FirstShardEverywhere(JaxForm):
+    """A loader that gives every process the first process's examples: the metadata is right, the data is not."""
+
+    def shard_batch(self, batch: Any) -> Any:
+        """Shard 0, eight times."""
+        share = self.batch_size // self.mesh.size
+        return super().shard_batch({field: np.concatenate([v[:share]] * self.mesh.size) for field, v in batch.items()})
+
+
+class WholeBatchEverywhere(JaxForm):
+    """A loader that forgets to shard."""
+
+    def shard_batch(self, batch: Any) -> Any:
+        """Every device gets everything."""
+        return jax.device_put(dict(batch), self.on_mesh(PartitionSpec()))
+
+
+class TruncatingLoader(JaxForm):
+    """A loader that drops what does not divide, without a word."""
+
+    def shard_batch(self, batch: Any) -> Any:
+        """All whole shares."""
+        return super().shard_batch({f: v[: len(v) // self.mesh.size * self.mesh.size] for f, v in batch.items()})
+
+
+class ShrinkingMesh(JaxForm):
+    """Makes do with the devices that there are, without a word."""
+
+    def make_mesh(self, devices: Any) -> Any:
+        """As many as there are."""
+        return make_mesh(devices, {"data": min(len(devices), 8)})
+
+
+plant("shard_0_everywhere", FirstShardEverywhere, data_parallel, DATA, "SHD-4", "NUM-2")
+plant("whole_batch_everywhere", WholeBatchEverywhere, data_parallel, DATA, "SHD-4")
+plant("truncating_loader", TruncatingLoader, data_parallel, DATA, "ERR-1")
+plant("shrinking_mesh", ShrinkingMesh, data_parallel, DATA, "ERR-1")
+
+
+def storing(**harm: Any) -> type[JaxForm]:
+    """A form that stores its state otherwise than its contract says: mappings of the page, or one leaf's spec."""
+
+    class Storing(JaxForm):
+        @cached_property
+        def state_specs(self) -> Any:
+            kernel = harm.get("kernel")
+            really = ModuleType("really")
+            really.__dict__.update(vars(self.page) | harm)
+            specs = JaxForm(really, self.mesh_axes, self.optimizer).state_specs
+            if kernel is not None:
+                specs.parameters["dense_1"]["kernel"] = kernel
+            return specs
+
+    return Storing
+
+
+class ReturnsWhole(JaxForm):
+    """A step whose parameters come back whole."""
+
+    @cached_property
+    def train_step(self) -> Any:
+        """Sharded in, whole out."""
+        specs = self.state_specs
+        whole = jax.tree.map(
+            lambda _: PartitionSpec(), specs.parameters, is_leaf=lambda s: isinstance(s, PartitionSpec)
+        )
+        return self.compile(self.step, out_shardings=(self.on_mesh(TrainState(whole, specs.optimizer)), None))
+
+
+class Inert(NnxForm):
+    """Annotated by a key that NNX takes and ignores."""
+
+    def create_model(self, key: Any) -> Any:
+        """``sharding_metadata`` raises nothing and does nothing."""
+        unannotated = ModuleType("unannotated")
+        unannotated.__dict__.update(vars(self.page) | {"PARAMETERS": Mapping()})
+        model = NnxForm(unannotated, self.mesh_axes, self.optimizer).create_model(key)
+        for _, parameter in nnx.iter_graph(model):
+            if isinstance(parameter, nnx.Param):
+                parameter.set_metadata(sharding_metadata=("data",))
+        return model
+
+
+plant("healthy_fsdp", JaxForm, fsdp, DATA)
+plant("healthy_nnx_fsdp", NnxForm, fsdp, DATA)
+plant("replicated_momentum", storing(OPTIMIZER=Mapping()), fsdp, DATA, "SHD-2", "MEM-1")
+plant("unsharded_parameter", storing(kernel=PartitionSpec()), fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
+plant("swapped_axes", storing(kernel=PartitionSpec("model", "data")), fsdp_tensor_parallel, BOTH, "SHD-1", "SHD-3")
+plant("everything_whole", storing(PARAMETERS=Mapping(), OPTIMIZER=Mapping()), fsdp, DATA, "MEM-4", "MEM-1", "SHD-6")
+plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
+plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")

@@ -1,0 +1,83 @@
+"""Faults in what is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import TrainState
+from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.strategies import (
+    data_parallel,
+    single_device,
+)
+from reference_impl.truth import Momentum
+from tests.saboteurs.planting import CAUGHT_BY, DATA, ONE, PLANTED, plant
+
+
+class Scales(JaxForm):
+    """A gradient that is a thousandth too long."""
+
+    def loss_and_gradients(self, parameters: Any, batch: Any) -> Any:
+        """Adam would never show it."""
+        loss, gradients = super().loss_and_gradients(parameters, batch)
+        return loss, jax.tree.map(lambda g: g * 1.001, gradients)
+
+
+class WrongLoss(JaxForm):
+    """Reports a loss that it does not train on."""
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """A tenth of a percent too small."""
+        state, metrics = super().step(state, batch)
+        return state, {"loss": metrics["loss"] * 0.999}
+
+
+class ForgetsMomentum(JaxForm):
+    """The optimizer starts anew at every step: the first one looks right."""
+
+    def update(self, state: TrainState, gradients: Any) -> TrainState:
+        """Momentum zeroed."""
+        return super().update(TrainState(state.parameters, self.transform.init(state.parameters)), gradients)
+
+
+class StartsDifferently(JaxForm):
+    """Two runs from the same values are not the same."""
+
+    starts = 0
+
+    def load(self, parameters: Any) -> Any:
+        """The last bits of the start values depend on how often a run was started."""
+        type(self).starts += 1
+        state = super().load(parameters)
+        return TrainState(jax.tree.map(lambda w: w * (1 + 1e-7 * self.starts), state.parameters), state.optimizer)
+
+
+class NotANumber(JaxForm):
+    """One value is not a number, where nothing looks at it."""
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """NaN in the momentum of the last bias."""
+        state, metrics = super().step(state, batch)
+        return jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan) if leaf.shape == (10,) else leaf, state), metrics
+
+
+class OtherDecay(NnxForm):
+    """An NNX form that trains with another momentum than the plain JAX one."""
+
+    def create_optimizer(self, model: Any) -> Any:
+        """0.8 for 0.9."""
+        return NnxForm(self.page, self.mesh_axes, Momentum(decay=0.8)).create_optimizer(model)
+
+
+plant("gradient_scaled_on_one_device", Scales, single_device, ONE, "NUM-1", "NUM-2")
+plant("wrong_loss", WrongLoss, data_parallel, DATA, "NUM-4")
+plant("momentum_forgotten", ForgetsMomentum, data_parallel, DATA, "NUM-3")
+plant("runs_differ", StartsDifferently, single_device, ONE, "NUM-5")
+plant("not_a_number", NotANumber, data_parallel, DATA, "NUM-10")
+plant("frameworks_disagree", JaxForm, data_parallel, DATA)
+CAUGHT_BY["frameworks_disagree"] = {"NUM-8", "NUM-3"}
+PLANTED.append(OtherDecay(PLANTED[-1].page, DATA, Momentum()))

@@ -1,0 +1,117 @@
+"""Faults in how the step runs: donation, compilation, the host, the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import TrainState
+from reference_impl.strategies import (
+    data_parallel,
+)
+from tests.saboteurs.planting import DATA, plant
+
+
+class KeepsState(JaxForm):
+    """A step that does not donate, and so holds two states."""
+
+    @cached_property
+    def train_step(self) -> Any:
+        """Without ``donate_argnums``."""
+        return self.compile(self.step, out_shardings=(self.on_mesh(self.state_specs), None))
+
+
+class WeakAtFirst(JaxForm):
+    """A state that comes back with another type than it went in with."""
+
+    def load(self, parameters: Any) -> Any:
+        """A weakly typed momentum; the step returns a strongly typed one."""
+        state = super().load(parameters)
+        weak = jax.tree.map(lambda m: jax.device_put(jnp.full(m.shape, 0.0), m.sharding), state.optimizer)
+        return TrainState(state.parameters, weak)
+
+
+class CallsBack(JaxForm):
+    """A step that tells the host how it is doing."""
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """And waits for it."""
+        state, metrics = super().step(state, batch)
+        jax.debug.callback(lambda loss: None, metrics["loss"])
+        return state, metrics
+
+
+class Promotes(JaxForm):
+    """A forward pass that widens bf16 without being told to."""
+
+    def forward(self, parameters: Any, batch: Any) -> Any:
+        """bf16 · f32 → f32."""
+        return super().forward(parameters, batch) + 0 * jnp.sum(jnp.ones(2, jnp.bfloat16) * jnp.ones(2, jnp.float32))
+
+
+class FeedsFromHost(JaxForm):
+    """A step that is handed a host array every time."""
+
+    @cached_property
+    def train_step(self) -> Any:
+        """A scale of the inputs comes along as NumPy."""
+
+        def scaled_step(state: Any, batch: Any, scale: Any) -> Any:
+            return self.step(state, dict(batch) | {"x": batch["x"] * scale})
+
+        scaled = self.compile(scaled_step, donate_argnums=0, out_shardings=(self.on_mesh(self.state_specs), None))
+        step = super().train_step
+
+        class Step:
+            lower = staticmethod(step.lower)
+
+            def __call__(self, state: Any, batch: Any) -> Any:
+                return scaled(state, batch, np.ones(1, np.float32))
+
+        return Step()
+
+
+class Uncounted(JaxForm):
+    """A compiler that keeps its FLOPs to itself."""
+
+    @cached_property
+    def train_step(self) -> Any:
+        """The cost analysis is empty."""
+        step = super().train_step
+
+        class Step:
+            __call__ = staticmethod(step)
+
+            def lower(self, *arguments: Any) -> Any:
+                compiled = step.lower(*arguments).compile()
+                silent = SimpleNamespace(
+                    as_text=compiled.as_text, memory_analysis=compiled.memory_analysis, cost_analysis=dict
+                )
+                return SimpleNamespace(compile=lambda: silent)
+
+        return Step()
+
+
+class Crashes(JaxForm):
+    """Takes its process down, as the CPU backend of jaxlib 0.10.2 does on some programs."""
+
+    def load(self, parameters: Any) -> Any:
+        """SIGSEGV."""
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+plant("state_kept", KeepsState, data_parallel, DATA, "MEM-2")
+plant("second_step_compiles", WeakAtFirst, data_parallel, DATA, "CMP-1")
+plant("host_callback", CallsBack, data_parallel, DATA, "CMP-2")
+plant("implicit_promotion", Promotes, data_parallel, DATA, "CMP-2")
+plant("fed_from_host", FeedsFromHost, data_parallel, DATA, "CMP-2")
+plant("flops_not_counted", Uncounted, data_parallel, DATA, "CMP-3")
+plant("crash", Crashes, data_parallel, DATA, "NUM-2", "SHD-1", "COM-2", "MEM-1", "CMP-1", "ERR-1")

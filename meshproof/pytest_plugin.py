@@ -1,7 +1,7 @@
 """The pytest door: ``pytest suites/ --impl my_trainer.meshproof``.
 
 Collection reads names and contracts only. Tests that ask for ``observation`` have their case observed, once in a
-run, in a process of its own. Under xdist the tests of one case stay together, and the observations are shared files.
+run, in a process of its own. Under xdist the tests of one strategy stay together, and observations are shared files.
 """
 
 from __future__ import annotations
@@ -171,17 +171,20 @@ class Conformance:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Tests of one case, or else of one file, go to one worker, unless the user chose a distribution."""
+        """Tests of one strategy, or else of one file, go to one worker, unless the user chose a distribution.
+
+        Its forms are compared with each other, and share compiled programs: apart, one worker waits for another.
+        """
         if config.getvalue("dist") != "load":
             return None
         from xdist.scheduler import LoadScopeScheduling
 
-        class ByCase(LoadScopeScheduling):  # type: ignore[misc]
+        class ByStrategy(LoadScopeScheduling):  # type: ignore[misc]
             def _split_scope(self, nodeid: str) -> str:
                 path, _, parameters = nodeid.partition("[")
-                return parameters if "@" in parameters else path.partition("::")[0]
+                return parameters.partition("-")[0] if "@" in parameters else path.partition("::")[0]
 
-        return ByCase(config, log)
+        return ByStrategy(config, log)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the report where all records are; a run that judged no clause has none."""

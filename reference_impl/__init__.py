@@ -22,22 +22,26 @@ from reference_impl.strategies import (
 )
 from reference_impl.truth import Adam, AveragedMomentum, Momentum
 
+ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
+WIDE, TALL = {"data": 2, "model": 4}, {"data": 4, "model": 2}
+
 ANNOTATED = (
-    (single_device, {"data": 1}),
-    (data_parallel, {"data": 8}),
-    (fsdp, {"data": 8}),
-    (tensor_parallel, {"model": 8}),
-    (data_tensor_parallel, {"data": 2, "model": 4}),
-    (fsdp_tensor_parallel, {"data": 2, "model": 4}),
+    (single_device, ONE),
+    (data_parallel, DATA),
+    (fsdp, DATA),
+    (tensor_parallel, MODEL),
+    (data_tensor_parallel, WIDE),
+    (fsdp_tensor_parallel, WIDE),
 )
-MANUAL = (
-    (data_parallel_shard_map, {"data": 8}),
-    (fsdp_shard_map, {"data": 8}),
-    (tensor_parallel_shard_map, {"model": 8}),
-)
-NNX_ADAM = (
-    (data_parallel, {"data": 8}),
-    (fsdp, {"data": 8}),
+MANUAL = ((data_parallel_shard_map, DATA), (fsdp_shard_map, DATA), (tensor_parallel_shard_map, MODEL))
+ADAM = (
+    (JaxForm, single_device, ONE),
+    (JaxForm, data_parallel, DATA),
+    (JaxForm, fsdp, DATA),
+    (JaxForm, fsdp_tensor_parallel, WIDE),
+    (NnxForm, data_parallel, DATA),
+    (NnxForm, fsdp, DATA),
+    (Manual, fsdp_shard_map, DATA),
 )
 REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_device, data_tensor_parallel)}
 """Pages whose averaging-momentum form is trained on targets, as the tutorial does that teaches it."""
@@ -45,16 +49,14 @@ REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_devi
 
 def strategies() -> Iterator[Form]:
     """Every case of the book. Starts no JAX backend: meshes are made when they are first asked for."""
-    for page, axes in (*ANNOTATED, (fsdp_tensor_parallel, {"data": 4, "model": 2})):
+    for page, axes in (*ANNOTATED, (fsdp_tensor_parallel, TALL)):
         yield JaxForm(page, axes, Momentum())
         yield NnxForm(page, axes, Momentum())
+    for page, axes in MANUAL:
+        yield Manual(page, axes, Momentum())
+    for form, page, axes in ADAM:
+        yield form(page, axes, Adam(), variant="adam")
     for page, axes in ANNOTATED:
-        yield JaxForm(page, axes, Adam(), variant="adam")
         network = REGRESSION.get(page, MLP())
         yield JaxForm(page, axes, AveragedMomentum(), network, variant="averaged")
         yield NnxForm(page, axes, AveragedMomentum(), network, variant="averaged")
-    for page, axes in MANUAL:
-        yield Manual(page, axes, Momentum())
-    yield Manual(fsdp_shard_map, {"data": 8}, Adam(), variant="adam")
-    for page, axes in NNX_ADAM:
-        yield NnxForm(page, axes, Adam(), variant="adam")

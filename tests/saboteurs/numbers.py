@@ -18,6 +18,15 @@ from reference_impl.truth import Momentum
 from tests.saboteurs.planting import CAUGHT_BY, DATA, ONE, PLANTED, plant
 
 
+class StartsFromInit(JaxForm):
+    """A trainer that cannot load given values: truth starts from those that ``init`` made."""
+
+    load = None  # type: ignore[assignment]
+
+
+plant("healthy_without_load", StartsFromInit, data_parallel, DATA)
+
+
 class Scales(JaxForm):
     """A gradient that is a thousandth too long."""
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import jax
 
+EVENTS = {"jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile"}
+"""What a function that JAX has never seen must cause; a counter that misses one of them would read zero for ever."""
+
 
 @contextmanager
 def compilations_of() -> Iterator[list[str]]:
@@ -23,8 +26,12 @@ def compilations_of() -> Iterator[list[str]]:
 
 @cache
 def watchers() -> list[list[str]]:
-    """The lists that a listener appends to. It is registered once and for good: JAX 0.7 cannot unregister one."""
-    active: list[list[str]] = []
+    """The lists that a listener appends to. It is registered once and for good: JAX 0.7 cannot unregister one.
+
+    Raises ``RuntimeError`` where this JAX does not report its compilations under the known names.
+    """
+    probe: list[str] = []
+    active = [probe]
 
     def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
@@ -32,4 +39,10 @@ def watchers() -> list[list[str]]:
                 events.append(event.rpartition("/")[2].removesuffix("_duration"))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.jit(lambda x: x + 1)(0.0)
+    if missing := EVENTS - set(active.pop()):
+        raise RuntimeError(
+            f"compiling a new function reported no {', '.join(sorted(missing))} (seen: {probe}): jax {jax.__version__} "
+            f"names its events otherwise, and no compilation can be counted; report it with this line"
+        )
     return active

@@ -72,6 +72,12 @@ class Contract:
             f"add one that matches, PartitionSpec() for a replicated leaf"
         )
 
+    def unmatched(self, part: Part, paths: Iterable[str]) -> list[str]:
+        """The patterns of a part that are no leaf's first match: declarations of what is not there."""
+        patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
+        matches = [[pattern for pattern in patterns if fnmatchcase(path, pattern)] for path in paths]
+        return sorted(set(patterns) - {found[0] for found in matches if found})
+
     def moves(self, payload: str, operation: Operation | None = None) -> bool:
         """Whether the step's budget has a line for this payload (and operation)."""
         return any(line.payload == payload and operation in (None, line.operation) for line in self.step or ())

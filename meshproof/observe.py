@@ -113,6 +113,10 @@ class _Session:
 
     def part(self, part: Part, state: Any) -> Any:
         tree = dict(leaves(getattr(self.strategy, part)(state)))
+        if unmatched := self.case.contract.unmatched(part, tree):
+            raise LookupError(
+                f"the contract declares {part} {unmatched}, but of the leaves {sorted(tree)} none matches"
+            )
         return observe_layout(tree, self.strategy.mesh, self.declared(part))
 
     def declared(self, part: Part) -> Callable[[str], Any] | None:

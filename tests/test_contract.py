@@ -22,6 +22,14 @@ def test_an_unmatched_leaf_is_an_error():
         contract.spec("parameters", "dense_0/kernel")
 
 
+def test_declarations_of_nothing_are_named():
+    """A pattern that is no leaf's first match is named, also where there are no leaves at all."""
+    contract = Contract(parameters={"*/bias": PartitionSpec(), "*": PartitionSpec("data")})
+    assert contract.unmatched("parameters", ["dense_0/bias"]) == ["*"]
+    assert contract.unmatched("parameters", ["dense_0/bias", "dense_0/kernel"]) == []
+    assert contract.unmatched("parameters", []) == ["*", "*/bias"]
+
+
 def test_leaves_and_nest_are_inverse():
     """A canonical tree survives being flattened."""
     tree = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}

@@ -16,6 +16,7 @@ from reference_impl import mapping, truth
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
 from reference_impl.theory.communication import Traffic
+from reference_impl.truth import Adam
 
 
 class TrainState(NamedTuple):
@@ -88,7 +89,7 @@ class Form:
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
             parameters=dict(leaves(self.page.PARAMETERS.specs(self.network.axes))),
-            optimizer_state=state | {"count": PartitionSpec()},
+            optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
             forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
             step=traffic.price(self.page.COMMUNICATION.step, backward=True),

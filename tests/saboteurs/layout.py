@@ -79,6 +79,18 @@ def storing(**harm: Any) -> type[JaxForm]:
     return Storing
 
 
+class ShowsNothing(JaxForm):
+    """Canonical trees without a leaf: nothing to see, and so nothing to object to."""
+
+    def parameters(self, state: Any) -> Any:
+        """Empty."""
+        return {}
+
+    def optimizer_state(self, state: Any) -> Any:
+        """Empty."""
+        return {}
+
+
 class ReturnsWhole(JaxForm):
     """A step whose parameters come back whole."""
 
@@ -112,5 +124,6 @@ plant("replicated_momentum", storing(OPTIMIZER=Mapping()), fsdp, DATA, "SHD-2", 
 plant("unsharded_parameter", storing(kernel=PartitionSpec()), fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
 plant("swapped_axes", storing(kernel=PartitionSpec("model", "data")), fsdp_tensor_parallel, BOTH, "SHD-1", "SHD-3")
 plant("everything_whole", storing(PARAMETERS=Mapping(), OPTIMIZER=Mapping()), fsdp, DATA, "MEM-4", "MEM-1", "SHD-6")
+plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
 plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
 plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")

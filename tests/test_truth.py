@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import leaves
-from reference_impl.truth import Adam, AveragedMomentum, MLPTruth, Momentum, batches, initial_parameters
-from reference_impl.truth.mlp import LOSSES, loss_and_gradients
+from reference_impl.truth import Adam, AveragedMomentum, MLPTruth, Momentum
+from reference_impl.truth.mlp import LOSSES
 from reference_impl.truth.rounding import ROUNDING, Rounded, accumulation, chance_positive, exact, gate, relu, softmax
 
 OPTIMIZERS = [Momentum(), AveragedMomentum(), Adam()]
@@ -20,15 +20,16 @@ SMALL = (5, 7, 6, 4)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_hand_written_gradients_are_the_finite_differences_of_the_loss(loss):
     """Every element of every leaf's gradient equals the central difference of the loss in float64, to 1e-7."""
-    parameters = {path: leaf.astype(np.float64) for path, leaf in leaves(initial_parameters(SMALL, seed=3))}
-    batch = batches(1, 6, SMALL, loss, seed=3)[0]
+    truth = MLPTruth(SMALL, loss, seed=3)
+    parameters = {path: leaf.astype(np.float64) for path, leaf in leaves(truth.initial_parameters())}
+    batch = truth.batches(1, 6)[0]
 
     def loss_at(path, index, step):
         moved = {name: value.copy() for name, value in parameters.items()}
         moved[path][index] += step
-        return loss_and_gradients({name: exact(value) for name, value in moved.items()}, batch, loss)[0].value
+        return truth.loss_and_gradients({name: exact(value) for name, value in moved.items()}, batch)[0].value
 
-    _, gradients = loss_and_gradients({path: exact(value) for path, value in parameters.items()}, batch, loss)
+    _, gradients = truth.loss_and_gradients({path: exact(value) for path, value in parameters.items()}, batch)
     assert list(gradients) == list(parameters)
     for path, gradient in gradients.items():
         for index in np.ndindex(gradient.value.shape):
@@ -96,10 +97,10 @@ def test_a_judgement_has_canonical_leaves_only():
 
 def test_start_values_and_batches_are_these_bits():
     """Data depends on the seed, the path and nothing else: these sums are exact and the same on every NumPy."""
-    parameters = dict(leaves(initial_parameters(SMALL, seed=1)))
-    more = dict(leaves(initial_parameters((*SMALL, 3), seed=1)))
+    parameters = dict(leaves(MLPTruth(SMALL, seed=1).initial_parameters()))
+    more = dict(leaves(MLPTruth((*SMALL, 3), seed=1).initial_parameters()))
     assert all(np.array_equal(parameters[path], more[path]) for path in parameters)
-    batch = batches(2, 8, SMALL, "softmax_cross_entropy", seed=1)[1]
+    batch = MLPTruth(SMALL, seed=1).batches(2, 8)[1]
     assert batch["y"].tolist() == [3, 1, 1, 2, 2, 3, 3, 3]
     assert fsum(batch["x"].ravel()) == -1.9099180437624454
     assert fsum(parameters["dense_0/kernel"].ravel()) == -0.9767005778849125
@@ -108,7 +109,7 @@ def test_start_values_and_batches_are_these_bits():
 
 def test_start_values_have_the_promised_scale():
     """Kernels have variance 2/fan-in, biases are small and none is zero, and draws are within ±3.5 deviations."""
-    parameters = dict(leaves(initial_parameters((784, 128, 10))))
+    parameters = dict(leaves(MLPTruth((784, 128, 10)).initial_parameters()))
     kernel = parameters["dense_0/kernel"] / np.sqrt(2 / 784)
     assert abs(kernel.mean()) < 0.01
     assert kernel.std() == pytest.approx(1, abs=0.01)
@@ -147,7 +148,7 @@ def test_inputs_that_do_not_fit_are_named(change, message):
 def test_no_batches_or_a_strange_loss_are_errors():
     """Nothing to train on, an unknown loss, and widths that are no network are errors where they are made."""
     with pytest.raises(ValueError, match="no batches"):
-        MLPTruth(SMALL).train(initial_parameters(SMALL), [])
+        MLPTruth(SMALL).train(MLPTruth(SMALL).initial_parameters(), [])
     with pytest.raises(ValueError, match="'hinge' is none of"):
         MLPTruth(SMALL, loss="hinge")
     with pytest.raises(ValueError, match=r"widths \(5,\)"):

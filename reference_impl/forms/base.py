@@ -79,7 +79,7 @@ class Form:
 
     def batches(self, count: int) -> Iterable[Batch]:
         """``count`` host batches: x float32 (B, D); y int32 (B,) or float32 (B, C)."""
-        return truth.batches(count, self.batch_size, self.network.widths, self.network.criterion)
+        return self.truth.batches(count, self.batch_size)
 
     @cached_property
     def contract(self) -> Contract:

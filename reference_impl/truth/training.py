@@ -16,25 +16,29 @@ import numpy as np
 from meshproof.contract import Batch, Judgement, Step, Trajectory
 
 from .data import draw_bell
-from .mlp import Loss, loss_and_gradients
-from .optimizers import Optimizer
+from .optimizers import Optimizer, Values
 from .rounding import Array, Rounded, exact
 
 DRAWS = 2
 """Two, so that where one difference happens to pass through zero the other does not."""
 
-Values = Mapping[str, Rounded]
+LossAndGradients = Callable[[Values, Batch, float], tuple[Rounded, dict[str, Rounded]]]
+"""The mean loss and every parameter's gradient, of parameters, a batch and the lean of `rounding.gate`."""
+
 History = list[Values]
 """The first step's gradients, then of each step the loss, the parameters and the optimizer state."""
 
 
 def train(
-    parameters: Mapping[str, np.ndarray], batches: Sequence[Batch], loss: Loss, optimizer: Optimizer
+    parameters: Mapping[str, np.ndarray],
+    batches: Sequence[Batch],
+    loss_and_gradients: LossAndGradients,
+    optimizer: Optimizer,
 ) -> Judgement:
     """One step per batch from flat float32 ``parameters``: float64 values, and their float32 standard deviations."""
     start = {path: exact(value) for path, value in parameters.items()}
-    history = run(start, batches, loss, optimizer)
-    drawn = [run(start, batches, loss, optimizer.perturbed(draw), draw) for draw in range(DRAWS)]
+    history = run(start, batches, loss_and_gradients, optimizer)
+    drawn = [run(start, batches, loss_and_gradients, optimizer.perturbed(draw), draw) for draw in range(DRAWS)]
     widened: History = [
         {path: widen(x, [other[path].value for other in others]) for path, x in values.items()}
         for values, *others in zip(history, *drawn, strict=True)
@@ -42,13 +46,19 @@ def train(
     return Judgement(trajectory(widened, canonical_value), trajectory(widened, deviation))
 
 
-def run(start: Values, batches: Sequence[Batch], loss: Loss, optimizer: Optimizer, draw: int | None = None) -> History:
+def run(
+    start: Values,
+    batches: Sequence[Batch],
+    loss_and_gradients: LossAndGradients,
+    optimizer: Optimizer,
+    draw: int | None = None,
+) -> History:
     """One training. With a ``draw``, one off by a deviation: in what the first step hands on, and in every ReLU."""
     parameters: Values = start
     state: Values = optimizer.init(start)
     history: History = []
     for batch in batches:
-        value, gradients = loss_and_gradients(parameters, batch, loss, lean=0 if draw is None else 1)
+        value, gradients = loss_and_gradients(parameters, batch, 0 if draw is None else 1)
         parameters, state = optimizer.update(parameters, state, gradients)
         if history:
             history += [{"loss": value}, parameters, state]

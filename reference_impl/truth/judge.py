@@ -1,0 +1,87 @@
+"""What the truths of all models share: they start from given values, check what they are handed, and train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from meshproof.contract import Batch, Judgement, Tree, leaves, nest
+
+from .data import float32
+from .optimizers import Optimizer, Values
+from .rounding import Array, Rounded
+from .training import train
+
+
+class ModelTruth:
+    """A `contract.Truth` of one model: subclasses are frozen dataclasses that describe the model and its loss."""
+
+    optimizer: Optimizer
+    seed: int
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The global shape of every parameter by path, in the model's order."""
+        raise NotImplementedError
+
+    def draw(self, path: str, shape: tuple[int, ...]) -> Array:
+        """The start value of one parameter, before it is brought to float32."""
+        raise NotImplementedError
+
+    def batches(self, count: int, batch: int) -> tuple[Batch, ...]:
+        """``count`` different host batches of ``batch`` examples, the same at every call."""
+        raise NotImplementedError
+
+    def check_batch(self, batch: Batch, number: int) -> None:
+        """Raises ``ValueError`` naming both shapes where a field is not what the model and the loss take."""
+        raise NotImplementedError
+
+    def loss_and_gradients(
+        self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0
+    ) -> tuple[Rounded, dict[str, Rounded]]:
+        """The scalar mean loss and every parameter's gradient, in the parameters' order; ``lean`` as in `rounding`."""
+        raise NotImplementedError
+
+    def initial_parameters(self) -> Tree:
+        """Canonical float32 start values, each leaf from its own stream."""
+        return nest({path: float32(self.draw(path, shape)) for path, shape in self.parameter_shapes().items()})
+
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+        """One step per batch from ``parameters``: float64 values, and the standard deviation of their float32 rounding.
+
+        Raises ``ValueError`` where a leaf or a field is missing, not float32 or of another shape than the model has.
+        """
+        if not batches:
+            raise ValueError("no batches: the truth trains one step per batch and needs at least one")
+        for number, batch in enumerate(batches):
+            self.check_batch(batch, number)
+        return train(self.checked_parameters(parameters), batches, self.loss_and_gradients, self.optimizer)
+
+    def checked_parameters(self, parameters: Tree) -> dict[str, np.ndarray]:
+        """The flat parameters in the model's order."""
+        given = {path: np.asarray(leaf) for path, leaf in leaves(parameters)}
+        expected = self.parameter_shapes()
+        if given.keys() != expected.keys():
+            raise ValueError(
+                f"parameters of {self}: missing {sorted(expected.keys() - given.keys())}, "
+                f"unexpected {sorted(given.keys() - expected.keys())}"
+            )
+        for path, shape in expected.items():
+            check_array(path, given[path], shape)
+        return {path: given[path] for path in expected}
+
+
+def check_array(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raises ``ValueError`` unless the array is float32, which the truth takes as exact, and of that shape."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
+    if array.dtype != np.float32:
+        raise ValueError(f"{name} is {array.dtype}, expected float32: the truth takes its inputs as exact in float32")
+
+
+def check_labels(name: str, labels: np.ndarray, shape: tuple[int, ...], classes: int) -> None:
+    """Raises ``ValueError`` unless these are integers of that shape from 0 to ``classes − 1``."""
+    if labels.shape != shape or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"{name} is {labels.dtype}{labels.shape}, not integer labels of shape {shape}")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"{name} has labels from {labels.min()} to {labels.max()}, outside 0…{classes - 1}")

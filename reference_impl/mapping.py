@@ -1,12 +1,13 @@
 """Logical axes to mesh axes: the one vocabulary that says every annotated strategy.
 
-A model names the logical axes of each array (``kernel: (embed, mlp)``); a `Mapping` says which mesh axis splits
-each of them, if any. A strategy is three mappings: compute, parameters at rest, optimizer state at rest.
+A model names the logical axes of each array (``kernel: (embed, mlp)``); a `Mapping` says which mesh axes split each of
+them, if any. A strategy is such mappings: for compute, and for parameters, gradients and optimizer state at rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -14,45 +15,58 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 Axes = tuple[str, ...]
+MeshAxes = tuple[str, ...]
 
 
 class Mapping:
-    """Which mesh axis splits a logical axis: ``Mapping(batch="data", mlp="model")``. The unnamed are not split."""
+    """Which mesh axes split a logical axis: ``Mapping(batch=("replica", "data"), mlp="model")``.
 
-    def __init__(self, **mesh_axis: str) -> None:
-        self.mesh_axis = mesh_axis
+    Several split it in turn, the first most coarsely. A logical axis that is not named is not split.
+    """
+
+    def __init__(self, **placed: str | MeshAxes) -> None:
+        self.placed = {logical: (axes,) if isinstance(axes, str) else axes for logical, axes in placed.items()}
 
     def __str__(self) -> str:
-        return ", ".join(f"{logical}→{physical}" for logical, physical in self.mesh_axis.items()) or "whole"
+        return ", ".join(f"{logical}→{'×'.join(axes)}" for logical, axes in self.placed.items()) or "whole"
+
+    def of(self, logical: str) -> MeshAxes:
+        """The mesh axes that split a logical axis."""
+        return self.placed.get(logical, ())
+
+    def split(self, axes: Iterable[str]) -> MeshAxes:
+        """The mesh axes that split an array with these logical axes."""
+        return tuple(physical for logical in axes for physical in self.of(logical))
 
     def spec(self, axes: Axes) -> PartitionSpec:
         """The ``PartitionSpec`` of an array with these logical axes.
 
         Raises ``ValueError`` where two of them land on one mesh axis: no device could hold such a shard.
         """
-        placed = [self.mesh_axis.get(axis) for axis in axes]
-        for physical in placed:
-            if physical is not None and placed.count(physical) > 1:
-                both = " and ".join(axis for axis in axes if self.mesh_axis.get(axis) == physical)
+        split = self.split(axes)
+        for physical in split:
+            if split.count(physical) > 1:
+                both = " and ".join(logical for logical in axes if physical in self.of(logical))
                 raise ValueError(
                     f"logical axes {both} of one array {axes} both land on mesh axis {physical!r}: "
                     f"map at most one of them to it ({self})"
                 )
-        return PartitionSpec(*placed)
+        entries = (self.of(logical) for logical in axes)
+        return PartitionSpec(*(entry if len(entry) > 1 else entry[0] if entry else None for entry in entries))
 
     def specs(self, axes: Any) -> Any:
         """`spec` of every leaf of a nested dict of logical axes."""
         return jax.tree.map(self.spec, axes, is_leaf=lambda node: isinstance(node, tuple))
 
 
-def make_mesh(devices: Sequence[Any], axes: dict[str, int]) -> Mesh:
-    """A mesh of the first devices with these axis sizes, compiler-partitioned (``AxisType.Auto``).
+def make_mesh(devices: Sequence[Any], axes: dict[str, int], axis_type: AxisType = AxisType.Auto) -> Mesh:
+    """A mesh of the first devices with these axis sizes, by default partitioned by the compiler (``Auto``).
 
     Raises ``ValueError`` where the machine has fewer devices than the axes need.
     """
-    needed = int(np.prod(list(axes.values())))
+    needed = prod(axes.values())
     if needed > len(devices):
         shape = ", ".join(f"{axis}={size}" for axis, size in axes.items())
         raise ValueError(f"a mesh of {shape} needs {needed} devices, this machine offers {len(devices)}")
     grid = np.array(devices[:needed]).reshape(tuple(axes.values()))
-    return Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    return Mesh(grid, tuple(axes), axis_types=(axis_type,) * len(axes))

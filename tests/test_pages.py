@@ -16,7 +16,7 @@ from reference_impl.models.mlp import MLP
 from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, tensor_parallel
 from reference_impl.truth import Momentum
 
-ROWS = ("parameters", "optimizer state", "batch", "forward moves", "step moves")
+ROWS = ("parameters", "gradients", "optimizer state", "batch", "forward moves", "step moves")
 LONGEST = 150
 BOOK = import_module("reference_impl.strategies")  # the attribute of that name is a function
 PAGES = [import_module(f"{BOOK.__name__}.{module.name}") for module in iter_modules(BOOK.__path__)]
@@ -40,19 +40,15 @@ def stated(docstring):
 
 def rendered(page):
     """The same rows, from what the contract is made of."""
-    examples = page.COMPUTE.mesh_axis.get("batch")
+    examples = "×".join(page.COMPUTE.of("batch"))
     return {
         "parameters": str(page.PARAMETERS),
+        "gradients": str(page.GRADIENTS),
         "optimizer state": str(page.OPTIMIZER),
         "batch": f"batch→{examples}" if examples else "whole",
-        "forward moves": listed(page.COMMUNICATION.forward),
-        "step moves": listed(page.COMMUNICATION.step),
+        "forward moves": "; ".join(map(str, page.COMMUNICATION.forward)) or "nothing",
+        "step moves": "; ".join(map(str, page.COMMUNICATION.step)) or "nothing",
     }
-
-
-def listed(lines):
-    """A budget in words."""
-    return "; ".join(f"{line.operation} of {line.payload} over {line.over}" for line in lines) or "nothing"
 
 
 def moved(page, mesh):
@@ -67,7 +63,7 @@ def test_table_is_the_contract(page):
     assert stated(page.__doc__) == rendered(page)
 
 
-@pytest.mark.parametrize("name", ["COMPUTE", "PARAMETERS", "OPTIMIZER"])
+@pytest.mark.parametrize("name", ["COMPUTE", "PARAMETERS", "GRADIENTS", "OPTIMIZER"])
 def test_changed_mapping_is_noticed(name):
     """A mapping that is changed without its table is noticed."""
     changed = SimpleNamespace(**vars(fsdp) | {name: Mapping(batch="replica", embed="replica")})

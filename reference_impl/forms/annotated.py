@@ -8,6 +8,7 @@ storage annotated alone the compiler is free to move activations instead, and do
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import jax
 import optax
@@ -18,18 +19,27 @@ from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
 from reference_impl.forms.base import Form, OnMesh, TrainState
 from reference_impl.mapping import Axes, Mapping
-from reference_impl.models.mlp import Whole
+from reference_impl.models.layout import Whole
 
 
 class Annotated(Whole):
-    """Activations (batch, F) laid out by a compute mapping as they leave a layer."""
+    """Activations laid out by a compute mapping as they enter and leave a region."""
 
     def __init__(self, compute: Mapping) -> None:
         self.compute = compute
 
-    def leave(self, y_BxF: jax.Array, axes: Axes) -> jax.Array:
-        """The product of a dense layer, constrained."""
-        return with_sharding_constraint(y_BxF, self.compute.spec(("batch", axes[-1])))
+    def enter(self, x: jax.Array, into: str) -> jax.Array:
+        """A whole activation, where the kernel's columns are split."""
+        return self.constrain(x, "length", ("embed",)) if x.ndim > 2 and self.compute.of(into) else x
+
+    def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
+        """A product, constrained: between regions in the layout of ``sequence``, within one in that of ``length``."""
+        return self.constrain(y, "length" if self.compute.split(axes) else "sequence", axes)
+
+    def constrain(self, x: jax.Array, length: str, axes: Axes) -> jax.Array:
+        """``x`` (batch, *axes) or (batch, length, *axes) laid out."""
+        leading = ("batch", length)[: x.ndim - len(axes)]
+        return with_sharding_constraint(x, self.compute.spec((*leading, *axes)))
 
 
 class JaxForm(Form):
@@ -104,10 +114,17 @@ class JaxForm(Form):
         return self.update(state, gradients), {"loss": loss}
 
     def update(self, state: TrainState, gradients: Tree) -> TrainState:
-        """The optimizer: elementwise, wherever the shards are."""
+        """The optimizer, elementwise: it updates the part of a parameter whose state it keeps."""
         with jax.named_scope("optimizer"):
-            updates, optimizer = self.transform.update(gradients, state.optimizer, state.parameters)
-            return TrainState(optax.apply_updates(state.parameters, updates), optimizer)
+            own = with_sharding_constraint(state.parameters, self.page.OPTIMIZER.specs(self.network.axes))
+            parameters, optimizer = self.optimize(own, state.optimizer, gradients)
+            stored = with_sharding_constraint(parameters, self.page.PARAMETERS.specs(self.network.axes))
+            return TrainState(stored, optimizer)
+
+    def optimize(self, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
+        """The new parameters and optimizer state, leaf by leaf."""
+        updates, state = self.transform.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
         """The loss of the global batch, every parameter first brought to its compute layout."""
@@ -119,4 +136,4 @@ class JaxForm(Form):
         """The loss, and its gradients back in the storage layout."""
         loss, gradients = jax.value_and_grad(self.forward)(parameters, batch)
         with jax.named_scope("synchronize_gradients"):
-            return loss, with_sharding_constraint(gradients, self.page.PARAMETERS.specs(self.network.axes))
+            return loss, with_sharding_constraint(gradients, self.page.GRADIENTS.specs(self.network.axes))

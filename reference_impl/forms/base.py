@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, leaves
-from reference_impl import mapping, truth
+from reference_impl import mapping
+from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
 from reference_impl.theory.communication import Traffic
-from reference_impl.truth import Adam
+from reference_impl.truth import Adam, ModelTruth
 
 
 class TrainState(NamedTuple):
@@ -45,27 +47,35 @@ class OnMesh:
 
 @dataclass(frozen=True)
 class Form:
-    """One page on one mesh: ``page`` holds the mappings and the budget, ``mesh_axes`` the ordered axis sizes."""
+    """One page on one mesh: ``page`` holds the mappings and the budget, ``mesh_axes`` the ordered axis sizes.
+
+    ``network`` is the model, ``variant`` what the case's id says beyond page, framework, model and mesh.
+    """
 
     page: ModuleType
     mesh_axes: dict[str, int]
     optimizer: Optimizer
-    network: MLP = field(default_factory=MLP)
+    network: Model = field(default_factory=MLP)
     variant: str = ""
     batch_size: int = 64
 
     framework: ClassVar[str] = "jax"
-    model: ClassVar[str] = "mlp"
     explicit: ClassVar[bool] = False
+    axis_type: ClassVar[AxisType] = AxisType.Auto
 
     @property
     def name(self) -> str:
         """The page's name is the strategy's."""
         return self.page.__name__.rpartition(".")[2]
 
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.network.name
+
     def make_mesh(self, devices: list[jax.Device]) -> Mesh:
         """The mesh of the first devices. Raises ``ValueError`` where they are too few."""
-        return mapping.make_mesh(devices, self.mesh_axes)
+        return mapping.make_mesh(devices, self.mesh_axes, self.axis_type)
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -73,18 +83,18 @@ class Form:
         return self.make_mesh(jax.devices())
 
     @property
-    def truth(self) -> truth.MLPTruth:
+    def truth(self) -> ModelTruth:
         """The float64 judge of this model, loss and optimizer."""
-        return truth.MLPTruth(self.network.widths, self.network.criterion, self.optimizer)
+        return self.network.truth(self.optimizer)
 
     def batches(self, count: int) -> Iterable[Batch]:
-        """``count`` host batches: x float32 (B, D); y int32 (B,) or float32 (B, C)."""
+        """``count`` host batches, drawn by the truth."""
         return self.truth.batches(count, self.batch_size)
 
     @cached_property
     def contract(self) -> Contract:
         """The page's tables and budget, for this model, optimizer, mesh and batch."""
-        traffic = Traffic(self.network, self.page.COMPUTE, self.page.PARAMETERS, self.mesh_axes, self.batch_size)
+        traffic = Traffic(self.network, self.page, self.mesh_axes, self.batch_size)
         moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
@@ -103,11 +113,13 @@ class Form:
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
         """The global batch on its devices. Raises ``ValueError`` where its size does not divide."""
-        axis = self.page.COMPUTE.mesh_axis.get("batch")
-        size = self.mesh.shape[axis] if axis else 1
+        axes = self.page.COMPUTE.of("batch")
+        size = prod(self.mesh.shape[axis] for axis in axes)
         for name, value in batch.items():
             if len(value) % size:
-                raise ValueError(f"batch field {name!r} of {len(value)} examples is not divisible by {axis}={size}")
+                raise ValueError(
+                    f"batch field {name!r} of {len(value)} examples is not divisible by {'×'.join(axes)}={size}"
+                )
         return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
 
     def on_mesh(self, specs: Any) -> Any:

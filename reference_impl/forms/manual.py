@@ -25,9 +25,9 @@ class Manual(JaxForm):
         return self.per_device(run, self.argument_specs, PartitionSpec())(parameters, batch)
 
     def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-        """The page's loss and gradients on every device; gradients as the parameters lie."""
+        """The page's loss and gradients on every device."""
         run = partial(self.page.loss_and_gradients, self.network)
-        out_specs = (PartitionSpec(), self.state_specs.parameters)
+        out_specs = (PartitionSpec(), self.page.GRADIENTS.specs(self.network.axes))
         return self.per_device(run, self.argument_specs, out_specs)(parameters, batch)
 
     @property
@@ -36,9 +36,12 @@ class Manual(JaxForm):
         return self.state_specs.parameters, self.batch_specs
 
     def update(self, state: TrainState, gradients: Tree) -> TrainState:
-        """The optimizer on every device's own shards."""
+        """The optimizer on every device's own shards; the page's own, where it says otherwise."""
         specs = self.state_specs
-        return self.per_device(super().update, (specs, specs.parameters), specs)(state, gradients)
+        in_specs = (specs.parameters, specs.optimizer, self.page.GRADIENTS.specs(self.network.axes))
+        run = partial(self.page.update, self.network, self.optimize) if hasattr(self.page, "update") else self.optimize
+        with jax.named_scope("optimizer"):
+            return TrainState(*self.per_device(run, in_specs, tuple(specs))(*state, gradients))
 
     def per_device(self, run: Any, in_specs: Any, out_specs: Any) -> Any:
         """``run`` in ``shard_map`` over the whole mesh."""

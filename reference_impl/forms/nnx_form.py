@@ -18,8 +18,11 @@ from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
 from reference_impl.forms.annotated import Annotated
 from reference_impl.forms.base import Form, OnMesh
-from reference_impl.models import mlp_nnx
+from reference_impl.models import mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
+
+MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP}
+"""The NNX module of each model: it is made of the description, the storage mapping and ``rngs``."""
 
 State = tuple[nnx.Module, Any]
 """The model and its optimizer."""
@@ -58,7 +61,7 @@ class NnxForm(Form):
 
     def create_model(self, key: jax.Array) -> nnx.Module:
         """The model, before ``nnx.jit``; inside it, laid out before anything is whole."""
-        model = mlp_nnx.MLP(self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
+        model = MODULES[type(self.network)](self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
         store(model)
         return model
 

@@ -1,0 +1,73 @@
+"""What a strategy needs to know of a model: its arrays by logical axis, its loss, its truth, and what it would move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+
+from reference_impl.mapping import Axes
+from reference_impl.models.layout import Whole
+from reference_impl.truth import ModelTruth, Optimizer
+
+
+class Region(NamedTuple):
+    """Products between two changes of layout: kernels split along ``axis`` by columns, then by rows.
+
+    ``entered`` and ``left`` count the elements, per example, of the activation at the column-parallel entry (0 where it
+    needs no gradient) and at the row-parallel exit.
+    """
+
+    axis: str
+    entered: int
+    left: int
+
+
+class Model:
+    """A model is a frozen dataclass; its trees are nested dicts, the canonical parameter tree.
+
+    ``axes`` and ``shapes`` have the logical axes and the global shape of each parameter, ``batch_axes`` the logical
+    axes of each field of a batch: inputs ``x`` and labels ``y``.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The canonical parameter tree, with logical axes at its leaves."""
+        raise NotImplementedError
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """The canonical parameter tree, with shapes at its leaves."""
+        raise NotImplementedError
+
+    @property
+    def batch_axes(self) -> dict[str, Axes]:
+        """The fields of a batch, with their logical axes."""
+        raise NotImplementedError
+
+    def regions(self) -> Iterator[Region]:
+        """What tensor parallelism would have to move, in the order of the forward pass."""
+        raise NotImplementedError
+
+    def truth(self, optimizer: Optimizer) -> ModelTruth:
+        """The float64 judge of this model with an optimizer; it also draws the batches."""
+        raise NotImplementedError
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """Float32 parameters."""
+        raise NotImplementedError
+
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
+        """The outputs of a batch of inputs."""
+        raise NotImplementedError
+
+    def mean_loss(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        """The scalar mean loss of outputs."""
+        raise NotImplementedError
+
+    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+        """The scalar mean loss of the batch that this program sees."""
+        return self.mean_loss(self.apply(parameters, batch["x"], layout), batch["y"])

@@ -6,36 +6,28 @@ Dims: B batch, D a layer's input width, F its output width, C classes. Widths al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from reference_impl.mapping import Axes
-
-
-class Whole:
-    """How the layers of a model that lies whole on its device are entered and left: unchanged."""
-
-    def enter(self, x_BxD: jax.Array, axes: Axes) -> jax.Array:
-        """The input of a dense layer whose kernel has these logical axes."""
-        return x_BxD
-
-    def leave(self, y_BxF: jax.Array, axes: Axes) -> jax.Array:
-        """The product of a dense layer with its kernel, before the bias."""
-        return y_BxF
+from reference_impl.models import Model, Region
+from reference_impl.models.layout import Whole
+from reference_impl.truth import MLPTruth, Optimizer
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(Model):
     """Layer widths, input first, and the loss: ``softmax_cross_entropy`` or ``mean_squared_error``."""
 
     widths: tuple[int, ...] = (784, 128, 512, 128, 10)
     criterion: Literal["softmax_cross_entropy", "mean_squared_error"] = "softmax_cross_entropy"
+    name: ClassVar[str] = "mlp"
 
     @property
     def layers(self) -> dict[str, Axes]:
@@ -61,6 +53,16 @@ class MLP:
         labels = ("batch",) if self.criterion == "softmax_cross_entropy" else ("batch", "classes")
         return {"x": ("batch", "input"), "y": labels}
 
+    def regions(self) -> Iterator[Region]:
+        """Every pair (embed, mlp), (mlp, embed) of layers; the first layer's input needs no gradient."""
+        for i, ((_, axis), (d, _)) in enumerate(zip(self.layers.values(), pairwise(self.widths), strict=True)):
+            if axis == "mlp":
+                yield Region(axis, entered=d if i else 0, left=self.widths[i + 2])
+
+    def truth(self, optimizer: Optimizer) -> MLPTruth:
+        """The judge of this network."""
+        return MLPTruth(self.widths, self.criterion, optimizer)
+
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Float32 parameters: LeCun-normal kernels, zero biases."""
         kernel_init = jax.nn.initializers.lecun_normal()
@@ -71,16 +73,12 @@ class MLP:
 
     def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Whole) -> jax.Array:
         """Logits (B, C)."""
-        for i, (name, axes) in enumerate(self.layers.items()):
+        for i, (name, (over, into)) in enumerate(self.layers.items()):
             if i > 0:
                 x_BxD = jax.nn.relu(x_BxD)
             kernel_DxF, bias_F = parameters[name]["kernel"], parameters[name]["bias"]
-            x_BxD = layout.leave(layout.enter(x_BxD, axes) @ kernel_DxF, axes) + bias_F
+            x_BxD = layout.product("bd,df->bf", layout.enter(x_BxD, into), kernel_DxF, over, (into,)) + bias_F
         return x_BxD
-
-    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
-        """The scalar mean loss of the batch that this program sees."""
-        return self.mean_loss(self.apply(parameters, batch["x"], layout), batch["y"])
 
     def mean_loss(self, y_BxC: jax.Array, labels: jax.Array) -> jax.Array:
         """The scalar mean over examples of the cross-entropy, or over elements of the squared error."""

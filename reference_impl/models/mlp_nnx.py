@@ -9,6 +9,7 @@ from flax import nnx
 
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp
+from reference_impl.models.layout import Whole
 
 
 class MLP(nnx.Module):
@@ -21,10 +22,10 @@ class MLP(nnx.Module):
             bias_init = nnx.with_partitioning(nnx.initializers.zeros_init(), tuple(storage.spec(axes[1:])))
             setattr(self, name, nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs))
 
-    def __call__(self, x_BxD: jax.Array, layout: mlp.Whole) -> jax.Array:
+    def __call__(self, x_BxD: jax.Array, layout: Whole) -> jax.Array:
         """Logits (B, C)."""
-        for i, (name, axes) in enumerate(self.description.layers.items()):
+        for i, (name, (over, into)) in enumerate(self.description.layers.items()):
             if i > 0:
                 x_BxD = jax.nn.relu(x_BxD)
-            x_BxD = layout.leave(getattr(self, name)(layout.enter(x_BxD, axes)), axes)
+            x_BxD = layout.leave(getattr(self, name)(layout.enter(x_BxD, into)), over, (into,))
         return x_BxD

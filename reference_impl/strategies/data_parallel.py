@@ -1,6 +1,7 @@
 """Data parallel: every device keeps everything whole and sees 1/N of the batch; the gradients are summed.
 
     parameters       whole
+    gradients        whole
     optimizer state  whole
     batch            batch→data
     forward moves    all-reduce of metrics over data
@@ -16,6 +17,7 @@ from reference_impl.theory.communication import Budget, all_reduce
 
 COMPUTE = Mapping(batch="data")
 PARAMETERS = Mapping()
+GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping()
 
 COMMUNICATION = Budget(

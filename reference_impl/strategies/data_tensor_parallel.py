@@ -1,6 +1,7 @@
 """Data and tensor parallel: tensor-sharded parameters, a data-sharded batch. Often taught, wrongly, as FSDP.
 
     parameters       mlp→model
+    gradients        mlp→model
     optimizer state  mlp→model
     batch            batch→data
     forward moves    all-reduce of activations over model; all-reduce of metrics over data
@@ -20,6 +21,7 @@ from reference_impl.theory.communication import Budget, all_reduce
 
 COMPUTE = Mapping(batch="data", mlp="model")
 PARAMETERS = Mapping(mlp="model")
+GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping(mlp="model")
 
 COMMUNICATION = Budget(

@@ -1,6 +1,7 @@
 """FSDP (ZeRO-3): every device keeps 1/N of everything and gathers a parameter just before its use.
 
     parameters       embed→data
+    gradients        embed→data
     optimizer state  embed→data
     batch            batch→data
     forward moves    all-gather of parameters over data; all-reduce of metrics over data
@@ -19,6 +20,7 @@ from reference_impl.theory.communication import Budget, all_gather, all_reduce, 
 
 COMPUTE = Mapping(batch="data")
 PARAMETERS = Mapping(embed="data")
+GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping(embed="data")
 
 COMMUNICATION = Budget(

@@ -1,6 +1,7 @@
 """FSDP by hand: all-gather the parameters, differentiate with respect to the whole, reduce-scatter the gradients.
 
     parameters       embed→data
+    gradients        embed→data
     optimizer state  embed→data
     batch            batch→data
     forward moves    all-gather of parameters over data; all-reduce of metrics over data
@@ -20,19 +21,20 @@ from jax.lax import all_gather, axis_size, pmean, psum, psum_scatter
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.mapping import Axes
-from reference_impl.models.mlp import MLP, Whole
-from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, OPTIMIZER, PARAMETERS
+from reference_impl.models import Model
+from reference_impl.models.layout import Whole
+from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
-__all__ = ["COMMUNICATION", "COMPUTE", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
 
 
-def loss(model: MLP, parameters: Tree, batch: Batch) -> jax.Array:
+def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, compute on this device's examples, average."""
     with jax.named_scope("forward"):
         return pmean(model.loss(each(gather, parameters, model), batch, Whole()), "data")
 
 
-def loss_and_gradients(model: MLP, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Each device's gradients of the whole parameters, averaged into each device's shard."""
     with jax.named_scope("forward"):
         whole = each(gather, parameters, model)
@@ -57,6 +59,6 @@ def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
     return total / axis_size("data")
 
 
-def each(function: Any, tree: Tree, model: MLP) -> Tree:
+def each(function: Any, tree: Tree, model: Model) -> Tree:
     """``function(leaf, logical axes)`` on every leaf."""
     return jax.tree.map(function, dict(tree), model.axes)

@@ -1,6 +1,7 @@
 """FSDP and tensor parallel: parameters are gathered over one mesh axis, activations reduced over the other.
 
     parameters       embed→data, mlp→model
+    gradients        embed→data, mlp→model
     optimizer state  embed→data, mlp→model
     batch            batch→data
     forward moves    all-gather of parameters over data; all-reduce of activations over model;
@@ -20,6 +21,7 @@ from reference_impl.theory.communication import Budget, all_gather, all_reduce, 
 
 COMPUTE = Mapping(batch="data", mlp="model")
 PARAMETERS = Mapping(embed="data", mlp="model")
+GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping(embed="data", mlp="model")
 
 COMMUNICATION = Budget(

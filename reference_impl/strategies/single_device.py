@@ -1,6 +1,7 @@
 """Single device: everything is whole, nothing moves. The yardstick of every other page.
 
 parameters       whole
+gradients        whole
 optimizer state  whole
 batch            whole
 forward moves    nothing
@@ -14,6 +15,7 @@ from reference_impl.theory.communication import Budget
 
 COMPUTE = Mapping()
 PARAMETERS = Mapping()
+GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping()
 
 COMMUNICATION = Budget()

@@ -1,6 +1,7 @@
 """Tensor parallel (Megatron): every layer pair is split column-wise, then row-wise; activations move, never parameters.
 
     parameters       mlp→model
+    gradients        mlp→model
     optimizer state  mlp→model
     batch            whole
     forward moves    all-reduce of activations over model
@@ -17,6 +18,7 @@ from reference_impl.theory.communication import Budget, all_reduce
 
 COMPUTE = Mapping(mlp="model")
 PARAMETERS = Mapping(mlp="model")
+GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping(mlp="model")
 
 COMMUNICATION = Budget(

@@ -1,6 +1,7 @@
 """Tensor parallel by hand: Megatron's conjugate pair f and g around every column-row pair of layers.
 
     parameters       mlp→model
+    gradients        mlp→model
     optimizer state  mlp→model
     batch            whole
     forward moves    all-reduce of activations over model
@@ -17,30 +18,31 @@ import jax
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.mapping import Axes
-from reference_impl.models.mlp import MLP, Whole
-from reference_impl.strategies.tensor_parallel import COMMUNICATION, COMPUTE, OPTIMIZER, PARAMETERS
+from reference_impl.models import Model
+from reference_impl.models.layout import Whole
+from reference_impl.strategies.tensor_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
-__all__ = ["COMMUNICATION", "COMPUTE", "OPTIMIZER", "PARAMETERS", "Megatron", "loss", "loss_and_gradients"]
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Megatron", "loss", "loss_and_gradients"]
 
 
 class Megatron(Whole):
     """Where f and g stand."""
 
-    def enter(self, x_BxD: jax.Array, axes: Axes) -> jax.Array:
+    def enter(self, x: jax.Array, into: str) -> jax.Array:
         """f, where the kernel's columns are split."""
-        return varying(x_BxD, "model") if axes[1] == "mlp" else x_BxD
+        return varying(x, "model") if COMPUTE.of(into) else x
 
-    def leave(self, y_BxF: jax.Array, axes: Axes) -> jax.Array:
+    def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
         """g, where the kernel's rows are split."""
-        return jax.lax.psum(y_BxF, "model") if axes[0] == "mlp" else y_BxF
+        return jax.lax.psum(y, "model") if COMPUTE.of(over) else y
 
 
-def loss(model: MLP, parameters: Tree, batch: Batch) -> jax.Array:
+def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """The loss of the whole batch, which every device sees."""
     with jax.named_scope("forward"):
         return model.loss(parameters, batch, Megatron())
 
 
-def loss_and_gradients(model: MLP, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Split parameters have gradients of their own shard; the others' are equal on every device as they stand."""
     return jax.value_and_grad(loss, argnums=1)(model, parameters, batch)

@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from types import ModuleType
 
 from meshproof.contract import Communication, Operation, leaves
-from reference_impl.mapping import Axes, Mapping
-from reference_impl.models.mlp import MLP
+from reference_impl.mapping import Axes, MeshAxes
+from reference_impl.models import Model
 
 FLOAT32 = 4
 
 
 @dataclass(frozen=True)
 class Line:
-    """One symbolic line of a page's budget: what moves, by which logical operation, over which mesh axis."""
+    """One symbolic line of a page's budget: what moves, by which logical operation, over which mesh axes."""
 
     operation: Operation
     payload: str
-    over: str
+    over: MeshAxes
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.payload} over {'×'.join(self.over)}"
 
 
 @dataclass(frozen=True)
@@ -37,67 +41,87 @@ class Budget:
 
 def all_gather(payload: str, over: str) -> Line:
     """Every device gets the shards of all others."""
-    return Line("all-gather", payload, over)
+    return Line("all-gather", payload, (over,))
 
 
-def all_reduce(payload: str, over: str) -> Line:
-    """Every device gets the sum over all."""
-    return Line("all-reduce", payload, over)
+def all_reduce(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets the sum over all, along one mesh axis or several at once."""
+    return Line("all-reduce", payload, (over,) if isinstance(over, str) else over)
 
 
 def reduce_scatter(payload: str, over: str) -> Line:
     """Every device gets its shard of the sum over all."""
-    return Line("reduce-scatter", payload, over)
+    return Line("reduce-scatter", payload, (over,))
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Prices the lines of one page: the mappings, on one model, mesh and global batch size."""
+    """Prices the lines of a page, by its mappings, on one model, mesh and global batch size."""
 
-    model: MLP
-    compute: Mapping
-    parameters: Mapping
+    model: Model
+    page: ModuleType
     mesh: dict[str, int]
     batch: int
 
     def price(self, lines: list[Line], backward: bool) -> tuple[Communication, ...]:
-        """The lines in bytes; those that move nothing on this mesh (an axis of size 1) are left out."""
-        priced = [
-            Communication(line.operation, (line.over,), line.payload, self.bytes(line, backward)) for line in lines
-        ]
-        return tuple(line for line in priced if line.bytes and self.mesh[line.axes[0]] > 1)
+        """The lines in bytes, over axes larger than one; those that move nothing on this mesh are left out."""
+        priced = (
+            Communication(line.operation, self.larger(line.over), line.payload, sum(self.sizes(line, backward)))
+            for line in lines
+        )
+        return tuple(line for line in priced if line.bytes and line.axes)
 
-    def bytes(self, line: Line, backward: bool) -> int:
-        """The S of one line, per device and step."""
+    def larger(self, axes: MeshAxes) -> MeshAxes:
+        """The axes that have more than one device, in the mesh's order."""
+        return tuple(axis for axis, size in self.mesh.items() if axis in axes and size > 1)
+
+    def sizes(self, line: Line, backward: bool) -> Iterator[int]:
+        """The S of everything that one line moves, per device and step."""
         if line.payload == "metrics":
-            return FLOAT32
-        if line.payload == "activations":
-            return sum(self.activations(line.over, backward))
-        scattered = line.operation in ("all-gather", "reduce-scatter")
-        return sum(size for size, split in self.leaves(line.over) if split == scattered)
+            yield FLOAT32
+        elif line.payload == "activations":
+            yield from self.activations(line, backward)
+        elif line.payload == "parameters":
+            yield from self.gathered(line.over, backward)
+        else:
+            yield from self.reduced(line)
 
-    def leaves(self, over: str) -> Iterator[tuple[int, bool]]:
-        """Each parameter's bytes in use on a device, and whether the axis splits it at rest."""
-        shapes = dict(leaves(self.model.shapes))
-        for path, axes in _axes(self.model):
-            in_use = self.compute.spec(axes)
-            held = prod(shapes[path]) // prod(self.mesh[axis] for axis in in_use if axis is not None)
-            yield held * FLOAT32, over in self.parameters.spec(axes) and over not in in_use
+    def gathered(self, over: MeshAxes, backward: bool) -> Iterator[int]:
+        """Parameters that rest split and are computed with whole; after the optimizer, those that it updates split."""
+        for in_use, axes in self.parameters():
+            compute, rest = self.page.COMPUTE.split(axes), self.page.PARAMETERS.split(axes)
+            updated = self.page.OPTIMIZER.split(axes) if backward else ()
+            if set(over) == {*rest, *updated} - {*compute}:
+                yield in_use
 
-    def activations(self, over: str, backward: bool) -> Iterator[int]:
-        """Megatron's pairs: a row-parallel product is reduced forward, a column-parallel input's gradient backward.
+    def reduced(self, line: Line) -> Iterator[int]:
+        """Gradients: each is summed over the axes that split the examples, or their length, and not it.
 
-        The first layer's input needs no gradient.
+        It is scattered over those of them that split it at rest, and what remains is all-reduced over the others.
         """
-        rows = self.batch // self.mesh.get(self.compute.mesh_axis.get("batch", ""), 1)
-        for i, (axes, shape) in enumerate(zip(self.model.layers.values(), self.model.shapes.values(), strict=True)):
-            d, f = shape["kernel"]
-            split = [self.compute.mesh_axis.get(axis) == over for axis in axes]
-            if split[0]:
-                yield rows * f * FLOAT32
-            if split[1] and backward and i > 0:
-                yield rows * d * FLOAT32
+        for in_use, axes in self.parameters():
+            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence"))} - {*self.page.COMPUTE.split(axes)}
+            scattered = summed & {*self.page.GRADIENTS.split(axes)}
+            if line.operation == "reduce-scatter" and set(line.over) == scattered:
+                yield in_use
+            if line.operation == "all-reduce" and set(line.over) == summed - scattered:
+                yield in_use // prod(self.mesh[axis] for axis in scattered)
 
+    def parameters(self) -> Iterator[tuple[int, Axes]]:
+        """Each parameter's bytes in use on a device, and its logical axes."""
+        logical = dict(leaves(self.model.axes))
+        for path, shape in leaves(self.model.shapes):
+            split = self.page.COMPUTE.split(logical[path])
+            yield prod(shape) // prod(self.mesh[axis] for axis in split) * FLOAT32, logical[path]
 
-def _axes(model: MLP) -> Iterator[tuple[str, Axes]]:
-    return ((f"{name}/{leaf}", axes) for name, layer in model.axes.items() for leaf, axes in layer.items())
+    def activations(self, line: Line, backward: bool) -> Iterator[int]:
+        """The row-parallel product that leaves a region forward, the gradient of what entered it backward.
+
+        Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end.
+        """
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        for region in self.model.regions():
+            if self.page.COMPUTE.of(region.axis) == line.over:
+                gathers = line.operation == "all-gather"
+                first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
+                yield rows * (first + second * backward) * FLOAT32

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, pmean, psum
 
-from reference_impl.models.mlp import Whole
+from reference_impl.models.layout import Whole
 from reference_impl.strategies import (
     data_parallel_shard_map,
     fsdp_shard_map,

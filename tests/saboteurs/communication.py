@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
-from reference_impl.models.mlp import Whole
+from reference_impl.models.layout import Whole
 from reference_impl.strategies import (
     data_parallel,
     fsdp,

@@ -1,0 +1,62 @@
+"""Multilayer perceptrons under every strategy that splits batches, parameters and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import Form
+from reference_impl.forms.manual import Manual
+from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.models.mlp import MLP
+from reference_impl.strategies import (
+    data_parallel,
+    data_parallel_shard_map,
+    data_tensor_parallel,
+    fsdp,
+    fsdp_shard_map,
+    fsdp_tensor_parallel,
+    single_device,
+    tensor_parallel,
+    tensor_parallel_shard_map,
+)
+from reference_impl.truth import Adam, AveragedMomentum, Momentum
+
+ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
+WIDE, TALL = {"data": 2, "model": 4}, {"data": 4, "model": 2}
+
+ANNOTATED = (
+    (single_device, ONE),
+    (data_parallel, DATA),
+    (fsdp, DATA),
+    (tensor_parallel, MODEL),
+    (data_tensor_parallel, WIDE),
+    (fsdp_tensor_parallel, WIDE),
+)
+MANUAL = ((data_parallel_shard_map, DATA), (fsdp_shard_map, DATA), (tensor_parallel_shard_map, MODEL))
+ADAM = (
+    (JaxForm, single_device, ONE),
+    (JaxForm, data_parallel, DATA),
+    (JaxForm, fsdp, DATA),
+    (JaxForm, fsdp_tensor_parallel, WIDE),
+    (NnxForm, data_parallel, DATA),
+    (NnxForm, fsdp, DATA),
+    (Manual, fsdp_shard_map, DATA),
+)
+REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_device, data_tensor_parallel)}
+"""Pages whose averaging-momentum form is trained on targets, as the tutorial does that teaches it."""
+
+
+def cases() -> Iterator[Form]:
+    """Plain JAX, NNX and by hand; SGD with momentum in both its forms, and Adam."""
+    for page, axes in (*ANNOTATED, (fsdp_tensor_parallel, TALL)):
+        yield JaxForm(page, axes, Momentum())
+        yield NnxForm(page, axes, Momentum())
+    for page, axes in MANUAL:
+        yield Manual(page, axes, Momentum())
+    for form, page, axes in ADAM:
+        yield form(page, axes, Adam(), variant="adam")
+    for page, axes in ANNOTATED:
+        network = REGRESSION.get(page, MLP())
+        yield JaxForm(page, axes, AveragedMomentum(), network, variant="averaged")
+        yield NnxForm(page, axes, AveragedMomentum(), network, variant="averaged")

@@ -52,6 +52,9 @@ class Contract:
     ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
     collectives are written by hand, so that the compiler must keep each as it is written.
+
+    What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
+    ``mask`` the field that says which examples count, the others being padding.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -60,6 +63,8 @@ class Contract:
     forward: tuple[Communication, ...] | None = None
     step: tuple[Communication, ...] | None = None
     explicit: bool = False
+    microbatches: int = 1
+    mask: str | None = None
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""

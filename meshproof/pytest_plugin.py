@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
-from meshproof.contract import Judgement
+from meshproof.contract import Batch, Judgement
 from meshproof.judging import Judge, Record, Truths, record_of
 from meshproof.observation import Observation
 from meshproof.observer import Observer, Outcome, Settings
@@ -266,6 +266,14 @@ def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Obs
 def truth(case: Case, observation: Observation, conformance: Conformance, judge: Judge) -> Judgement:
     """What the case's numbers must be."""
     return judge.see(conformance.truths.of(case, observation))
+
+
+@pytest.fixture
+def truth_of(
+    case: Case, observation: Observation, conformance: Conformance, judge: Judge
+) -> Callable[[Iterable[Batch]], Judgement]:
+    """What the case's numbers would have to be on other batches."""
+    return lambda batches: judge.see(conformance.truths.of(case, observation, batches))
 
 
 @pytest.fixture

@@ -40,6 +40,16 @@ def moves_not(payload: str) -> Rule:
     return lambda case: case.contract.step is None or not case.contract.moves(payload)
 
 
+def accumulates(case: Case) -> bool:
+    """A step takes its batch in several parts."""
+    return case.contract.microbatches > 1
+
+
+def masks(case: Case) -> bool:
+    """Batches are padded."""
+    return case.contract.mask is not None
+
+
 def both(*rules: Rule) -> Rule:
     """All of these."""
     return lambda case: all(rule(case) for rule in rules)

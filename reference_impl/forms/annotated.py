@@ -134,6 +134,6 @@ class JaxForm(Form):
 
     def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
         """The loss, and its gradients back in the storage layout."""
-        loss, gradients = jax.value_and_grad(self.forward)(parameters, batch)
+        loss, gradients = self.network.value_and_grad(self.forward)(parameters, batch)
         with jax.named_scope("synchronize_gradients"):
             return loss, with_sharding_constraint(gradients, self.page.GRADIENTS.specs(self.network.axes))

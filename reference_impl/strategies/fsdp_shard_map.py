@@ -16,13 +16,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.lax import all_gather, axis_size, pmean, psum, psum_scatter
+from jax.lax import all_gather, psum, psum_scatter
 
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
+from reference_impl.strategies.data_parallel_shard_map import average
 from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
 __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
@@ -31,16 +32,20 @@ __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, compute on this device's examples, average."""
     with jax.named_scope("forward"):
-        return pmean(model.loss(each(gather, parameters, model), batch, Whole()), "data")
+        return average(model.loss(each(gather, parameters, model), batch, Whole()), model.count(batch))
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Each device's gradients of the whole parameters, averaged into each device's shard."""
+
+    def add(sums: Any) -> Any:
+        return psum(sums[0], "data"), each(scatter, sums[1], model)
+
     with jax.named_scope("forward"):
         whole = each(gather, parameters, model)
-        local_loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+        means = model.value_and_grad(model.loss)(whole, batch, Whole())
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, "data"), each(scatter_mean, gradients, model)
+        return average(means, model.count(batch), add)
 
 
 def gather(shard: jax.Array, axes: Axes) -> jax.Array:
@@ -50,13 +55,11 @@ def gather(shard: jax.Array, axes: Axes) -> jax.Array:
     return varying(shard, "data")
 
 
-def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
-    """This device's shard of the mean gradient."""
+def scatter(gradient: jax.Array, axes: Axes) -> jax.Array:
+    """This device's shard of the summed gradient."""
     if "embed" in axes:
-        total = psum_scatter(gradient, "data", scatter_dimension=axes.index("embed"), tiled=True)
-    else:
-        total = psum(gradient, "data")
-    return total / axis_size("data")
+        return psum_scatter(gradient, "data", scatter_dimension=axes.index("embed"), tiled=True)
+    return psum(gradient, "data")
 
 
 def each(function: Any, tree: Tree, model: Model) -> Tree:

@@ -54,7 +54,8 @@ class Contract:
     collectives are written by hand, so that the compiler must keep each as it is written.
 
     What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
-    ``mask`` the field that says which examples count, the others being padding.
+    ``mask`` the field that says which examples count, the others being padding; ``compute_dtype`` what products and
+    activations are computed in, while parameters, optimizer state, gradients and loss are float32.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -65,6 +66,7 @@ class Contract:
     explicit: bool = False
     microbatches: int = 1
     mask: str | None = None
+    compute_dtype: str = "float32"
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""

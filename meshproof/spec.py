@@ -19,6 +19,7 @@ GROUPS = {
     "CMP": "Compilation",
     "ERR": "Errors",
     "ACC": "Gradient accumulation",
+    "MIX": "Mixed precision",
     "MSK": "Masked batches",
 }
 """The heading of each group of clauses, in the order of the document."""

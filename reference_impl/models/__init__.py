@@ -75,7 +75,11 @@ class Model:
 
     def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
         """The scalar mean loss of the batch that this program sees."""
-        return self.mean_loss(self.apply(parameters, batch["x"], layout), batch["y"])
+        return self.loss_of(self.apply(parameters, batch["x"], layout), batch)
+
+    def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:
+        """The scalar mean loss of the outputs of a batch."""
+        return self.mean_loss(outputs, batch["y"])
 
     def count(self, batch: Mapping[str, Any]) -> int | jax.Array:
         """How many examples that mean is over."""

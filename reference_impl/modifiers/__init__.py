@@ -65,9 +65,9 @@ class Modified(Model):
         """The model's."""
         return self.model.mean_loss(outputs, labels)
 
-    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+    def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:
         """The model's."""
-        return self.model.loss(parameters, batch, layout)
+        return self.model.loss_of(outputs, batch)
 
     def count(self, batch: Mapping[str, Any]) -> int | jax.Array:
         """The model's."""

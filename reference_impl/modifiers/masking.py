@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 
 from reference_impl.mapping import Axes
-from reference_impl.models.layout import Whole
 from reference_impl.modifiers import Modified
 from reference_impl.truth import MaskedTruth, Optimizer
 
@@ -37,9 +36,8 @@ class Masked(Modified):
         """The judge of the model on the valid examples alone."""
         return MaskedTruth(self.model.truth(optimizer))
 
-    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+    def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:
         """The mean over the valid examples that this program sees; 0 where there are none."""
-        outputs = self.apply(parameters, batch["x"], layout)
         loss_B = jax.vmap(self.loss_of_one)(outputs, batch["y"])
         return jnp.where(batch["mask"], loss_B, 0).sum() / jnp.maximum(self.count(batch), 1)
 

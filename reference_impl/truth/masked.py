@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,10 @@ class MaskedTruth(ModelTruth):
     """The judge of a model whose batches are padded. A batch without a mask has no padding."""
 
     model: ModelTruth
+
+    def in_bfloat16(self) -> ModelTruth:
+        """The model's, masked."""
+        return replace(self, model=self.model.in_bfloat16())
 
     def initial_parameters(self) -> Tree:
         """The model's."""

@@ -1,4 +1,4 @@
-"""Faults in what is added to a strategy: accumulation and masks."""
+"""Faults in what is added to a strategy: accumulation, masks, mixed precision."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.lax import pmean
 
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import TrainState
 from reference_impl.models.layout import Whole
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated
 from reference_impl.modifiers.masking import Masked
-from reference_impl.strategies import data_parallel_shard_map
+from reference_impl.modifiers.precision import MixedPrecision
+from reference_impl.strategies import data_parallel_shard_map, single_device
 from reference_impl.truth import MaskedTruth, Optimizer
-from tests.saboteurs.planting import DATA, Unchecked, plant
+from tests.saboteurs.collectives import each, in_bf16, synchronize_by
+from tests.saboteurs.planting import DATA, ONE, Unchecked, plant
 
 Differentiate = Callable[..., Any]
 
@@ -68,9 +73,9 @@ class PartsAlike(Accumulated):
 class IgnoresMask(Masked):
     """Padding is trained on."""
 
-    def loss(self, parameters: Any, batch: Any, layout: Whole) -> Any:
+    def loss_of(self, outputs: Any, batch: Any) -> Any:
         """The mean over all examples."""
-        return self.model.loss(parameters, batch, layout)
+        return self.model.loss_of(outputs, batch)
 
     def count(self, batch: Any) -> Any:
         """All of them."""
@@ -80,9 +85,9 @@ class IgnoresMask(Masked):
 class CountsPadding(Modified):
     """Padding has no loss, but is counted."""
 
-    def loss(self, parameters: Any, batch: Any, layout: Whole) -> Any:
+    def loss_of(self, outputs: Any, batch: Any) -> Any:
         """The sum over the valid examples, over all of them."""
-        return self.model.loss(parameters, batch, layout) * self.model.count(batch) / len(batch["mask"])
+        return self.model.loss_of(outputs, batch) * self.model.count(batch) / len(batch["mask"])
 
     def count(self, batch: Any) -> int:
         """All of them."""
@@ -106,6 +111,67 @@ class Even(Masked):
         return EvenTruth(self.model.truth(optimizer))
 
 
+class ClaimsToBeMixed(MixedPrecision):
+    """Float32 that says it is bfloat16: a cast that somebody left out."""
+
+    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+        """No cast."""
+        return self.model.apply(parameters, x, layout)
+
+
+class Float8(MixedPrecision):
+    """An eighth of the digits that were promised."""
+
+    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+        """Through float8 to bfloat16."""
+        coarse = lambda value: value.astype(jnp.float8_e4m3fn).astype(jnp.float32)  # noqa: E731
+        return super().apply(jax.tree.map(coarse, parameters), coarse(x), layout)
+
+
+class LossInBfloat16(MixedPrecision):
+    """Outputs that are never widened."""
+
+    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+        """The loss is computed of bfloat16, in bfloat16."""
+        return super().apply(parameters, x, layout).astype(jnp.bfloat16)
+
+
+def rounded(tree: Any) -> Any:
+    """Float32 by its dtype, with bfloat16's digits."""
+    return jax.tree.map(lambda value: jax.lax.reduce_precision(value, 8, 7), tree)
+
+
+class MastersInBfloat16(JaxForm):
+    """Parameters that are kept in bfloat16: most updates are lost."""
+
+    def update(self, state: Any, gradients: Any) -> TrainState:
+        """Rounded after the update."""
+        state = super().update(state, gradients)
+        return TrainState(rounded(state.parameters), state.optimizer)
+
+
+class MomentumInBfloat16(JaxForm):
+    """An optimizer that saves memory where it should not."""
+
+    def update(self, state: Any, gradients: Any) -> TrainState:
+        """Rounded after the update."""
+        state = super().update(state, gradients)
+        return TrainState(state.parameters, rounded(state.optimizer))
+
+
+class GradientsInBfloat16(JaxForm):
+    """Gradients that are handed on in bfloat16."""
+
+    def loss_and_gradients(self, parameters: Any, batch: Any) -> Any:
+        """The optimizer widens them."""
+        loss, gradients = super().loss_and_gradients(parameters, batch)
+        return loss, jax.tree.map(lambda g: g.astype(jnp.bfloat16), gradients)
+
+    def update(self, state: Any, gradients: Any) -> TrainState:
+        """Float32 again."""
+        return super().update(state, jax.tree.map(lambda g: g.astype(jnp.float32), gradients))
+
+
 for name, network, clauses in (
     ("healthy_accumulated", Accumulated(MLP()), ()),
     ("microbatch_forgotten", ForgetsLast(MLP()), ("ACC-1", "NUM-2")),
@@ -119,3 +185,25 @@ for name, network, clauses in (
     ("masks_even", Even(MLP()), ("MSK-1",)),
 ):
     plant(name, Unchecked, data_parallel_shard_map, DATA, *clauses, network=network)
+
+SMALL = MLP(widths=(784, 128, 10))
+for name, form, network in (
+    ("healthy_mixed", JaxForm, MixedPrecision(SMALL)),
+    ("float32_for_bf16", JaxForm, ClaimsToBeMixed(SMALL)),
+    ("float8_for_bf16", JaxForm, Float8(SMALL)),
+    ("loss_in_bf16", JaxForm, LossInBfloat16(SMALL)),
+    ("masters_in_bf16", MastersInBfloat16, MixedPrecision(SMALL)),
+    ("momentum_in_bf16", MomentumInBfloat16, MixedPrecision(SMALL)),
+    ("gradients_in_bf16", GradientsInBfloat16, MixedPrecision(SMALL)),
+):
+    plant(name, form, single_device, ONE, *(() if name == "healthy_mixed" else ("MIX-1",)), network=network)
+harm = {"loss_and_gradients": synchronize_by(each(in_bf16))}
+plant(
+    "mixed_and_reduced_in_bf16",
+    Unchecked,
+    data_parallel_shard_map,
+    DATA,
+    "MIX-1",
+    network=MixedPrecision(SMALL),
+    **harm,
+)

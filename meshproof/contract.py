@@ -146,7 +146,7 @@ class Strategy(Protocol):
         ...
 
     def init(self, key: Any) -> Any:
-        """A state that is sharded from birth."""
+        """A state that is sharded from birth. A jitted function, or one with its ``lower``, is also read (MEM-3)."""
         ...
 
     def batches(self, count: int) -> Iterable[Batch]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from meshproof.contract import Leaves, Step
-from meshproof.hlo import Collective
+from meshproof.hlo import Collective, Shape
 from meshproof.layout import LeafLayout
 from meshproof.memory import ProgramMemory
 
@@ -91,6 +91,7 @@ class Observation:
     rerun_differs: Seen[tuple[str, ...]]
     replicas_differ: Seen[tuple[str, ...]]
     at_birth: Seen[Layouts]
+    largest_at_birth: Seen[Shape]
     before: Seen[Layouts]
     after: Seen[Layouts]
     moved: Seen[tuple[str, ...]]

@@ -21,6 +21,7 @@ from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
 from meshproof.contract import Batch, Leaves, Part, Step, leaves
 from meshproof.hlo import HloError, census
+from meshproof.hlo.arrays import largest_array
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import observe_layout, ranges
 from meshproof.memory import program_memory
@@ -52,11 +53,13 @@ class _Session:
         self.host_batches: list[Batch] = list(self.strategy.batches(STEPS))
 
     def observe(self) -> dict[str, Any]:
+        largest_at_birth = self.attempt(self.largest_at_birth)
         born = self.strategy.init(jax.random.key(0))
         at_birth = self.attempt(lambda: self.layouts(born))
         state = self.fresh() if self.canonical_start else born
         seen: dict[str, Any] = {
             "at_birth": at_birth,
+            "largest_at_birth": largest_at_birth,
             "before": self.attempt(lambda: self.layouts(state)),
             "batch": self.attempt(self.batch_layout, "shard_batch"),
             "initial": self.attempt(lambda: host(self.strategy.parameters(state)), "parameters"),
@@ -110,6 +113,12 @@ class _Session:
             state_bytes=bytes_per_device(arrays),
             scalar_bytes=bytes_per_device([array for array in arrays if array.ndim == 0]),
         )
+
+    def largest_at_birth(self) -> Any:
+        """The largest array that a device holds while ``init`` runs, where that is one compiled program."""
+        if not hasattr(self.strategy.init, "lower"):
+            return NotSupported("init has no lower(): hand over the jitted function itself, or give it one")
+        return largest_array(self.strategy.init.lower(jax.random.key(0)).compile().as_text())
 
     def part(self, part: Part, state: Any) -> Any:
         tree = dict(leaves(getattr(self.strategy, part)(state)))

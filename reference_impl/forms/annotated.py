@@ -59,9 +59,13 @@ class JaxForm(Form):
             self.page.PARAMETERS.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
         )
 
-    def init(self, key: jax.Array) -> TrainState:
-        """A state that is sharded from birth: no device ever holds a whole sharded parameter."""
-        return self.start(self.init_parameters(key))
+    @cached_property
+    def init(self) -> OnMesh:
+        """Key to a state that is sharded from birth: no device ever holds a whole sharded parameter."""
+        return self.compile(
+            lambda key: self.start.jitted(self.init_parameters.jitted(key)),
+            out_shardings=self.on_mesh(self.state_specs),
+        )
 
     def load(self, parameters: Tree) -> TrainState:
         """A state that holds these canonical host values."""

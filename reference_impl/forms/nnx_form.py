@@ -74,20 +74,15 @@ class NnxForm(Form):
         store(optimizer)
         return optimizer
 
-    def init(self, key: jax.Array) -> State:
-        """A state that is sharded from birth."""
-        model = self.init_model(key)
-        return model, self.init_optimizer(model)
-
     @cached_property
-    def init_model(self) -> OnMesh:
-        """`create_model`, jitted."""
-        return self.compile(self.create_model, nnx.jit)
+    def init(self) -> OnMesh:
+        """Key to a state that is sharded from birth."""
 
-    @cached_property
-    def init_optimizer(self) -> OnMesh:
-        """`create_optimizer`, jitted."""
-        return self.compile(self.create_optimizer, nnx.jit)
+        def create(key: jax.Array) -> State:
+            model = self.create_model(key)
+            return model, self.create_optimizer(model)
+
+        return self.compile(create, nnx.jit)
 
     def load(self, parameters: Tree) -> State:
         """A state that holds these canonical host values."""

@@ -104,6 +104,37 @@ class ReturnsWhole(JaxForm):
         return self.compile(self.step, out_shardings=(self.on_mesh(TrainState(whole, specs.optimizer)), None))
 
 
+class Birth:
+    """A function that can be called and lowered."""
+
+    def __init__(self, call: Any, lower: Any) -> None:
+        self.call, self.lower = call, lower
+
+    def __call__(self, key: Any) -> Any:
+        """Run it."""
+        return self.call(key)
+
+
+class PlacedAfterwards(JaxForm):
+    """A state that is made whole, and then placed: what fits in shards only is never born."""
+
+    @cached_property
+    def init(self) -> Any:
+        """On every device, then sharded."""
+        whole = self.compile(lambda key: TrainState(w := self.network.init(key), self.transform.init(w)))
+        return Birth(lambda key: jax.device_put(whole(key), self.on_mesh(self.state_specs)), whole.lower)
+
+
+class OldGenerator(JaxForm):
+    """Sharded from birth, but of random bits that cannot be drawn in parts."""
+
+    @cached_property
+    def init(self) -> Any:
+        """With JAX's generator as it once was by default."""
+        old = jax.threefry_partitionable(False)
+        return Birth(old(super().init), old(super().init.lower))
+
+
 class Inert(NnxForm):
     """Annotated by a key that NNX takes and ignores."""
 
@@ -125,5 +156,7 @@ plant("unsharded_parameter", storing(kernel=PartitionSpec()), fsdp, DATA, "SHD-1
 plant("swapped_axes", storing(kernel=PartitionSpec("model", "data")), fsdp_tensor_parallel, BOTH, "SHD-1", "SHD-3")
 plant("everything_whole", storing(PARAMETERS=Mapping(), OPTIMIZER=Mapping()), fsdp, DATA, "MEM-4", "MEM-1", "SHD-6")
 plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
+plant("placed_afterwards", PlacedAfterwards, fsdp, DATA, "MEM-3")
+plant("old_generator", OldGenerator, fsdp, DATA, "MEM-3")
 plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
 plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")

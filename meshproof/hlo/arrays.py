@@ -1,0 +1,30 @@
+"""The arrays that a compiled program holds on a device.
+
+Every result of an instruction is one, but not within a fusion: what that computes on the way to its result is never
+stored.
+"""
+
+from meshproof.hlo.dataflow import Dataflow
+from meshproof.hlo.parser import parse
+from meshproof.hlo.shapes import Shape
+
+
+def largest_array(text: str) -> Shape:
+    """The array of most elements that one device holds while it runs what `compiled.as_text()` prints.
+
+    Raises `HloError` for text that cannot be read.
+    """
+    module = parse(text)
+    fused = {
+        name
+        for name, sites in Dataflow(module).call_sites.items()
+        if any(site.instruction.opcode.startswith("fusion") for site in sites)
+    }
+    held = (
+        shape
+        for computation in module.computations.values()
+        if computation.name not in fused
+        for instruction in computation.instructions
+        for shape in instruction.shapes
+    )
+    return max(held, key=lambda shape: shape.elements)

@@ -23,7 +23,7 @@ Batch = Mapping[str, Any]
 """One batch by field name; the leading dimension of every field is the global batch B."""
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
-Part = Literal["parameters", "optimizer_state", "batch"]
+Part = Literal["parameters", "gradients", "optimizer_state", "batch"]
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,14 @@ class Communication:
 class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
-    ``parameters``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``) to the
-    ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
+    ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
+    to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
     collectives are written by hand, so that the compiler must keep each as it is written.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
+    gradients: Mapping[str, PartitionSpec] | None = None
     optimizer_state: Mapping[str, PartitionSpec] | None = None
     batch: Mapping[str, PartitionSpec] | None = None
     forward: tuple[Communication, ...] | None = None
@@ -125,7 +126,8 @@ class Strategy(Protocol):
 
     Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
     (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
-    ``load(parameters)`` (a state that holds these canonical values) and ``truth`` (a `Truth`).
+    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), and of a strategy in
+    ``shard_map`` ``unchecked_gradients`` (``gradients`` with ``check_vma=False``).
     """
 
     name: str

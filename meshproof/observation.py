@@ -86,6 +86,8 @@ class Observation:
     case: str
     initial: Seen[Leaves]
     gradients: Seen[Leaves]
+    unchecked_gradients: Seen[Leaves]
+    gradient_layout: Seen[tuple[LeafLayout, ...]]
     forward_loss: Seen[float]
     run: Seen[Run]
     rerun_differs: Seen[tuple[str, ...]]

@@ -19,10 +19,10 @@ import numpy as np
 
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
-from meshproof.contract import Batch, Leaves, Part, Step, leaves
+from meshproof.contract import Batch, Leaves, Part, Step, Tree, leaves
 from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
-from meshproof.layout import observe_layout, ranges
+from meshproof.layout import LeafLayout, observe_layout, ranges
 from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
 from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSupported, Observation, Program, Run, Seen
@@ -65,6 +65,12 @@ class _Session:
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
         }
         seen["gradients"], seen["promotions"] = self.gradients(state)
+        seen["gradient_layout"] = self.attempt(
+            lambda: self.layout("gradients", self.strategy.gradients(state, self.batches[0])), "gradients"
+        )
+        seen["unchecked_gradients"] = self.attempt(
+            lambda: host(self.strategy.unchecked_gradients(state, self.batches[0])), "unchecked_gradients"
+        )
         where = layout_of(state)
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))
@@ -105,19 +111,21 @@ class _Session:
     def layouts(self, state: Any) -> Layouts:
         arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
         return Layouts(
-            parameters=self.attempt(lambda: self.part("parameters", state), "parameters"),
-            optimizer_state=self.attempt(lambda: self.part("optimizer_state", state), "optimizer_state"),
+            parameters=self.attempt(lambda: self.layout("parameters", self.strategy.parameters(state)), "parameters"),
+            optimizer_state=self.attempt(
+                lambda: self.layout("optimizer_state", self.strategy.optimizer_state(state)), "optimizer_state"
+            ),
             state_bytes=bytes_per_device(arrays),
             scalar_bytes=bytes_per_device([array for array in arrays if array.ndim == 0]),
         )
 
-    def part(self, part: Part, state: Any) -> Any:
-        tree = dict(leaves(getattr(self.strategy, part)(state)))
-        if unmatched := self.case.contract.unmatched(part, tree):
+    def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
+        found = dict(leaves(tree))
+        if unmatched := self.case.contract.unmatched(part, found):
             raise LookupError(
-                f"the contract declares {part} {unmatched}, but of the leaves {sorted(tree)} none matches"
+                f"the contract declares {part} {unmatched}, but of the leaves {sorted(found)} none matches"
             )
-        return observe_layout(tree, self.strategy.mesh, self.declared(part))
+        return observe_layout(found, self.strategy.mesh, self.declared(part))
 
     def declared(self, part: Part) -> Callable[[str], Any] | None:
         contract = self.case.contract

@@ -14,3 +14,8 @@ def varying(value: jax.Array, axis: str) -> jax.Array:
     if hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(value, axis, to="varying")
     return jax.lax.pvary(value, axis)  # type: ignore[attr-defined]
+
+
+def gather_equal(shard: jax.Array, axis: str, dimension: int) -> jax.Array:
+    """All shards along a dimension, typed as what every device along ``axis`` has alike."""
+    return jax.lax.all_gather(shard, axis, axis=dimension, tiled=True, to="invarying")  # type: ignore[no-any-return]

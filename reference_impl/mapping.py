@@ -7,6 +7,7 @@ them, if any. A strategy is such mappings: for compute, and for parameters, grad
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,11 +19,14 @@ Axes = tuple[str, ...]
 MeshAxes = tuple[str, ...]
 
 
+@dataclass(init=False)
 class Mapping:
     """Which mesh axes split a logical axis: ``Mapping(batch=("replica", "data"), mlp="model")``.
 
     Several split it in turn, the first most coarsely. A logical axis that is not named is not split.
     """
+
+    placed: dict[str, MeshAxes]
 
     def __init__(self, **placed: str | MeshAxes) -> None:
         self.placed = {logical: (axes,) if isinstance(axes, str) else axes for logical, axes in placed.items()}

@@ -30,6 +30,23 @@ def splits(part: Part) -> Rule:
     return rule
 
 
+def splits_not(part: Part) -> Rule:
+    """The contract says that every leaf of this part is whole."""
+    return lambda case: not any(any(spec) for spec in (getattr(case.contract, part) or {"": (True,)}).values())
+
+
+def replica_axes(case: Case) -> set[str]:
+    """The mesh axes that split batches and no parameter, where others split both."""
+    batch, parameters = mesh_axes(case, "batch"), mesh_axes(case, "parameters")
+    return {axis for axis in batch - parameters if case.mesh[axis] > 1} if batch & parameters else set()
+
+
+def mesh_axes(case: Case, part: Part) -> set[str]:
+    """Every mesh axis that the contract splits a leaf of this part over."""
+    entries = (entry for spec in (getattr(case.contract, part) or {}).values() for entry in spec if entry)
+    return {axis for entry in entries for axis in ((entry,) if isinstance(entry, str) else entry)}
+
+
 def moves(payload: str, operation: Operation | None = None) -> Rule:
     """The budget has a line for this payload, or is left open."""
     return lambda case: distributed(case) and (case.contract.step is None or case.contract.moves(payload, operation))

@@ -18,3 +18,15 @@ def test_state_bytes_equal_theory(case, observation, judge):
         seen = layouts.state_bytes - layouts.scalar_bytes
         if seen != expected:
             judge.fail([f"{when}: {seen:,} bytes of state on the fullest device, theory says {expected:,}"])
+
+
+@pytest.mark.clause("MEM-1")
+def test_gradient_bytes_equal_theory(case, observation, judge):
+    """Gradient bytes per device MUST equal theory: each leaf divided by the axes that its declared spec splits it
+    over."""
+    judge.promised(case.contract.gradients, "layout of the gradients")
+    leaves = judge.see(observation.gradient_layout)
+    judge.declared(leaves)
+    seen, expected = sum(leaf.bytes_per_device for leaf in leaves), theoretical_bytes(leaves, case.mesh)
+    if seen != expected:
+        judge.fail([f"{seen:,} bytes of gradients on the fullest device, theory says {expected:,}"])

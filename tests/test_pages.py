@@ -13,7 +13,7 @@ import pytest
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
 from reference_impl.models.mlp import MLP
-from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, tensor_parallel
+from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, hsdp, tensor_parallel, zero1, zero2
 from reference_impl.truth import Momentum
 
 ROWS = ("parameters", "gradients", "optimizer state", "batch", "forward moves", "step moves")
@@ -104,6 +104,36 @@ def test_fsdp_moves_every_sharded_parameter():
         ("all-reduce", "data", "gradients"): whole,
         ("all-reduce", "data", "metrics"): 1,
     }
+
+
+def test_zero_moves_what_data_parallelism_moves():
+    """ZeRO-1 all-reduces every gradient, ZeRO-2 scatters those it can; both gather the 2,504,704 updated elements."""
+    whole, sharded = 2048 + 10, 2_504_704
+    gathered = {("all-gather", "data", "parameters"): sharded, ("all-reduce", "data", "metrics"): 1}
+    assert moved(zero1, {"data": 8}) == gathered | {("all-reduce", "data", "gradients"): 2_506_762}
+    assert moved(zero2, {"data": 8}) == gathered | {
+        ("reduce-scatter", "data", "gradients"): sharded,
+        ("all-reduce", "data", "gradients"): whole,
+    }
+
+
+def test_hsdp_exchanges_shards_between_replicas():
+    """On replica=2, data=4 a device exchanges a quarter of each sharded gradient: 626,176 elements and the biases."""
+    whole, sharded = 2048 + 10, 2_504_704
+    assert moved(hsdp, {"replica": 2, "data": 4}) == {
+        ("all-gather", "data", "parameters"): sharded,
+        ("reduce-scatter", "data", "gradients"): sharded,
+        ("all-reduce", "data", "gradients"): whole,
+        ("all-reduce", "replica", "gradients"): 626_176 + whole,
+        ("all-reduce", "data", "metrics"): 1,
+        ("all-reduce", "replica", "metrics"): 1,
+    }
+
+
+def test_axes_of_one_device_move_nothing():
+    """On data=1, model=8 FSDP with tensor parallelism is tensor parallelism, on data=8, model=1 it is FSDP."""
+    assert moved(fsdp_tensor_parallel, {"data": 1, "model": 8}) == moved(tensor_parallel, {"model": 8})
+    assert moved(fsdp_tensor_parallel, {"data": 8, "model": 1}) == moved(fsdp, {"data": 8})
 
 
 def test_tensor_parallel_moves_one_activation_each_way():

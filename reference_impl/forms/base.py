@@ -99,6 +99,7 @@ class Form:
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
             parameters=dict(leaves(self.page.PARAMETERS.specs(self.network.axes))),
+            gradients=dict(leaves(self.page.GRADIENTS.specs(self.network.axes))),
             optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
             forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),

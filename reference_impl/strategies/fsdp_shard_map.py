@@ -13,16 +13,13 @@ The same table as ``fsdp``; here every collective is written where it happens.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
-from jax.lax import all_gather, axis_size, pmean, psum, psum_scatter
+from jax.lax import pmean
 
 from meshproof.contract import Batch, Tree
-from reference_impl.compat import varying
-from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
+from reference_impl.shards import Shards
 from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
 __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
@@ -31,34 +28,13 @@ __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, compute on this device's examples, average."""
     with jax.named_scope("forward"):
-        return pmean(model.loss(each(gather, parameters, model), batch, Whole()), "data")
+        return pmean(model.loss(Shards(model, PARAMETERS, "data").gather(parameters), batch, Whole()), "data")
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Each device's gradients of the whole parameters, averaged into each device's shard."""
+    shards = Shards(model, PARAMETERS, "data")
     with jax.named_scope("forward"):
-        whole = each(gather, parameters, model)
-        local_loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+        local_loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, "data"), each(scatter_mean, gradients, model)
-
-
-def gather(shard: jax.Array, axes: Axes) -> jax.Array:
-    """The whole parameter; one that is not sharded is merely made this device's own."""
-    if "embed" in axes:
-        return all_gather(shard, "data", axis=axes.index("embed"), tiled=True)
-    return varying(shard, "data")
-
-
-def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
-    """This device's shard of the mean gradient."""
-    if "embed" in axes:
-        total = psum_scatter(gradient, "data", scatter_dimension=axes.index("embed"), tiled=True)
-    else:
-        total = psum(gradient, "data")
-    return total / axis_size("data")
-
-
-def each(function: Any, tree: Tree, model: Model) -> Tree:
-    """``function(leaf, logical axes)`` on every leaf."""
-    return jax.tree.map(function, dict(tree), model.axes)
+        return pmean(local_loss, "data"), shards.scatter_mean(gradients)

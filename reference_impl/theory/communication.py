@@ -66,7 +66,7 @@ class Traffic:
     def price(self, lines: list[Line], backward: bool) -> tuple[Communication, ...]:
         """The lines in bytes, over axes larger than one; those that move nothing on this mesh are left out."""
         priced = (
-            Communication(line.operation, self.larger(line.over), line.payload, sum(self.sizes(line, backward)))
+            Communication(line.operation, self.larger(line.over), line.payload, sum(self.sizes(line, lines, backward)))
             for line in lines
         )
         return tuple(line for line in priced if line.bytes and line.axes)
@@ -75,7 +75,7 @@ class Traffic:
         """The axes that have more than one device, in the mesh's order."""
         return tuple(axis for axis, size in self.mesh.items() if axis in axes and size > 1)
 
-    def sizes(self, line: Line, backward: bool) -> Iterator[int]:
+    def sizes(self, line: Line, lines: list[Line], backward: bool) -> Iterator[int]:
         """The S of everything that one line moves, per device and step."""
         if line.payload == "metrics":
             yield FLOAT32
@@ -84,7 +84,7 @@ class Traffic:
         elif line.payload == "parameters":
             yield from self.gathered(line.over, backward)
         else:
-            yield from self.reduced(line)
+            yield from self.reduced(line, [other.over for other in lines if other.payload == "gradients"])
 
     def gathered(self, over: MeshAxes, backward: bool) -> Iterator[int]:
         """Parameters that rest split and are computed with whole; after the optimizer, those that it updates split."""
@@ -94,17 +94,20 @@ class Traffic:
             if set(over) == {*rest, *updated} - {*compute}:
                 yield in_use
 
-    def reduced(self, line: Line) -> Iterator[int]:
+    def reduced(self, line: Line, ways: list[MeshAxes]) -> Iterator[int]:
         """Gradients: each is summed over the axes that split the examples, or their length, and not it.
 
-        It is scattered over those of them that split it at rest, and what remains is all-reduced over the others.
+        It is scattered over those of them that split it at rest, and what remains is all-reduced over the others: over
+        all at once where that is among the page's ``ways``, else over one after the other.
         """
         for in_use, axes in self.parameters():
             summed = {*self.page.COMPUTE.split(("batch", "length", "sequence"))} - {*self.page.COMPUTE.split(axes)}
             scattered = summed & {*self.page.GRADIENTS.split(axes)}
+            kept = summed - scattered
+            at_once = kept in map(set, ways)
             if line.operation == "reduce-scatter" and set(line.over) == scattered:
                 yield in_use
-            if line.operation == "all-reduce" and set(line.over) == summed - scattered:
+            if line.operation == "all-reduce" and (set(line.over) == kept if at_once else kept.issuperset(line.over)):
                 yield in_use // prod(self.mesh[axis] for axis in scattered)
 
     def parameters(self) -> Iterator[tuple[int, Axes]]:

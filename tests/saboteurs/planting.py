@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -18,15 +20,15 @@ PLANTED: list[Form] = []
 """Every strategy, in the order in which it was planted."""
 
 
-def plant(name: str, form: type[Form], page: Any, axes: dict[str, int], *caught_by: str, **members: Any) -> None:
+Unchecked = partial(Manual, check_vma=False)
+"""The manual form without JAX's own check that replicated outputs are replicated: faults reach the suites."""
+
+
+def plant(
+    name: str, form: Callable[..., Form], page: Any, axes: dict[str, int], *caught_by: str, **members: Any
+) -> None:
     """One strategy: ``page`` under another name, with some of its members replaced."""
     renamed = ModuleType(name)
     renamed.__dict__.update({key: value for key, value in vars(page).items() if not key.startswith("__")} | members)
     PLANTED.append(form(renamed, axes, Momentum()))
     CAUGHT_BY[name] = set(caught_by)
-
-
-class Unchecked(Manual):
-    """A manual form without JAX's own check that replicated outputs are replicated: faults reach the suites."""
-
-    check_vma = False

@@ -1,0 +1,69 @@
+"""Trees of parameters in ``shard_map``, of which every device along one mesh axis holds a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.lax import all_gather, axis_index, axis_size, dynamic_slice_in_dim, psum, psum_scatter
+
+from meshproof.contract import Tree
+from reference_impl.compat import gather_equal, varying
+from reference_impl.mapping import Mapping
+from reference_impl.models import Model
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Of ``model``'s parameters, as ``mapping`` splits them over the mesh axis ``over``."""
+
+    model: Model
+    mapping: Mapping
+    over: str
+
+    def gather(self, tree: Tree) -> Tree:
+        """The whole parameters, as each device's own; those that are not split are merely made its own."""
+        return self.each(
+            lambda shard, dimension: all_gather(shard, self.over, axis=dimension, tiled=True),
+            lambda whole: varying(whole, self.over),
+            tree,
+        )
+
+    def gather_equal(self, tree: Tree) -> Tree:
+        """The whole parameters, the same on every device, and typed so."""
+        return self.each(lambda shard, dimension: gather_equal(shard, self.over, dimension), lambda whole: whole, tree)
+
+    def scatter_mean(self, tree: Tree) -> Tree:
+        """Each device's shard of the mean of all devices' trees; the whole mean, where it is not split."""
+        return self.each(
+            lambda whole, dimension: (
+                psum_scatter(whole, self.over, scatter_dimension=dimension, tiled=True) / self.size
+            ),
+            lambda whole: psum(whole, self.over) / self.size,
+            tree,
+        )
+
+    def own(self, tree: Tree) -> Tree:
+        """Each device's shard of what every device holds whole."""
+        return self.each(self.cut, lambda whole: whole, tree)
+
+    def cut(self, whole: jax.Array, dimension: int) -> jax.Array:
+        """This device's part along one dimension."""
+        length = whole.shape[dimension] // self.size
+        return dynamic_slice_in_dim(whole, axis_index(self.over) * length, length, dimension)
+
+    @property
+    def size(self) -> int:
+        """The number of shards."""
+        return axis_size(self.over)
+
+    def each(self, split: Callable[[jax.Array, int], Any], whole: Callable[[jax.Array], Any], tree: Tree) -> Tree:
+        """``split(leaf, dimension)`` of every leaf that is split along a dimension, ``whole(leaf)`` of the others."""
+
+        def one(leaf: jax.Array, axes: tuple[str, ...]) -> Any:
+            split_by = [self.over in self.mapping.of(logical) for logical in axes]
+            return split(leaf, split_by.index(True)) if any(split_by) else whole(leaf)
+
+        return jax.tree.map(one, dict(tree), self.model.axes)  # type: ignore[no-any-return]

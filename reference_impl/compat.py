@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import flax
 import jax
+from packaging.version import Version
 
 
 def varying(value: jax.Array, axis: str) -> jax.Array:
@@ -17,5 +21,19 @@ def varying(value: jax.Array, axis: str) -> jax.Array:
 
 
 def gather_equal(shard: jax.Array, axis: str, dimension: int) -> jax.Array:
-    """All shards along a dimension, typed as what every device along ``axis`` has alike."""
+    """All shards along a dimension, typed as what every device along ``axis`` has alike.
+
+    A function of its own, ``all_gather_invariant``, before it became a way of ``all_gather``.
+    """
+    if hasattr(jax.lax, "all_gather_invariant"):
+        return jax.lax.all_gather_invariant(shard, axis, axis=dimension, tiled=True)  # type: ignore[no-any-return]
     return jax.lax.all_gather(shard, axis, axis=dimension, tiled=True, to="invarying")  # type: ignore[no-any-return]
+
+
+def reshard(tree: Any, specs: Any) -> Any:
+    """A tree on explicit mesh axes, laid out by specs. In ``jax.sharding`` before it was in ``jax``."""
+    return (jax if hasattr(jax, "reshard") else jax.sharding).reshard(tree, specs)
+
+
+NNX_OPTIMIZER_SHARDING = Version(flax.__version__) >= Version("0.12.7")
+"""Whether ``nnx.Optimizer`` heeds ``optimizer_sharding``; older versions ignore it."""

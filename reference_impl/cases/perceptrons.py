@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reference_impl.compat import NNX_OPTIMIZER_SHARDING
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.explicit import Explicit
@@ -78,7 +79,8 @@ def cases() -> Iterator[Form]:
     """Plain JAX, NNX and by hand; SGD with momentum in both its forms, and Adam."""
     for page, axes in ANNOTATED:
         yield JaxForm(page, axes, Momentum())
-        yield NnxForm(page, axes, Momentum())
+        if page.OPTIMIZER == page.PARAMETERS or NNX_OPTIMIZER_SHARDING:
+            yield NnxForm(page, axes, Momentum())
     yield Hybrid(hsdp, HYBRID, Momentum())
     for page, axes in EXPLICIT:
         yield Explicit(page, axes, Momentum(), variant="explicit")

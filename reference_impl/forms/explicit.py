@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from meshproof.contract import Tree
+from reference_impl.compat import reshard
 from reference_impl.forms.annotated import Annotated, JaxForm
 from reference_impl.mapping import Axes, Mapping
 
@@ -25,7 +26,7 @@ class Typed(Annotated):
 
     def place(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """``x`` resharded."""
-        return jax.reshard(x, spec)
+        return reshard(x, spec)
 
 
 class Explicit(JaxForm):
@@ -36,4 +37,4 @@ class Explicit(JaxForm):
 
     def lay(self, tree: Tree, mapping: Mapping) -> Any:
         """A tree shaped as the parameters, resharded by a mapping."""
-        return jax.reshard(tree, mapping.specs(self.network.axes))
+        return reshard(tree, mapping.specs(self.network.axes))

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from reference_impl import strategies
+from reference_impl.__main__ import BEGIN, insert
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
 from reference_impl.models.mlp import MLP
@@ -18,6 +20,7 @@ from reference_impl.truth import Momentum
 
 ROWS = ("parameters", "gradients", "optimizer state", "batch", "forward moves", "step moves")
 LONGEST = 150
+ROOT = Path(__file__).parents[1]
 BOOK = import_module("reference_impl.strategies")  # the attribute of that name is a function
 PAGES = [import_module(f"{BOOK.__name__}.{module.name}") for module in iter_modules(BOOK.__path__)]
 
@@ -75,6 +78,19 @@ def test_changed_budget_is_noticed(name):
     """A line of the budget that is dropped without its table is noticed."""
     budget = SimpleNamespace(**vars(fsdp.COMMUNICATION) | {name: getattr(fsdp.COMMUNICATION, name)[1:]})
     assert stated(fsdp.__doc__) != rendered(SimpleNamespace(**vars(fsdp) | {"COMMUNICATION": budget}))
+
+
+def test_the_readme_has_the_table_of_strategies():
+    """README.md shows every page's mappings, budget and cases as they are: `python -m reference_impl README.md`."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert insert(readme) == readme
+    with pytest.raises(ValueError, match="no <!-- strategies -->"):
+        insert(readme.replace(BEGIN, ""))
+
+
+def test_every_page_has_a_case():
+    """No page is only read: each is run by at least one case."""
+    assert {form.page for form in strategies()} == set(PAGES)
 
 
 def test_page_is_short(page):

@@ -58,6 +58,20 @@ class Mapping:
         entries = (self.of(logical) for logical in axes)
         return PartitionSpec(*(entry if len(entry) > 1 else entry[0] if entry else None for entry in entries))
 
+    def check(self, name: str, axes: Axes, shape: tuple[int, ...], mesh: dict[str, int]) -> None:
+        """Raises ``ValueError``, with both numbers, where a dimension does not divide by the mesh axes that split it.
+
+        And where `spec` raises one, or the mesh lacks an axis.
+        """
+        self.spec(axes)
+        for logical, size in zip(axes, shape, strict=True):
+            split = self.of(logical)
+            if missing := [axis for axis in split if axis not in mesh]:
+                raise ValueError(f"{name}: {logical} is mapped to {missing[0]!r}, the mesh has {sorted(mesh)}")
+            parts = prod(mesh[axis] for axis in split)
+            if size % parts:
+                raise ValueError(f"{name}: {logical}={size} is not divisible by {'×'.join(split)}={parts}")
+
     def specs(self, axes: Any) -> Any:
         """`spec` of every leaf of a nested dict of logical axes."""
         return jax.tree.map(self.spec, axes, is_leaf=lambda node: isinstance(node, tuple))

@@ -13,7 +13,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, leaves
-from reference_impl import mapping
+from reference_impl.mapping import make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
@@ -63,6 +63,13 @@ class Form:
     explicit: ClassVar[bool] = False
     axis_type: ClassVar[AxisType] = AxisType.Auto
 
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` where the page's mappings cannot lay this model out on this mesh."""
+        shapes = dict(leaves(self.network.shapes))
+        for mapping in (self.page.COMPUTE, self.page.PARAMETERS, self.page.GRADIENTS, self.page.OPTIMIZER):
+            for path, axes in leaves(self.network.axes):
+                mapping.check(path, axes, shapes[path], self.mesh_axes)
+
     @property
     def name(self) -> str:
         """The page's name is the strategy's."""
@@ -75,7 +82,7 @@ class Form:
 
     def make_mesh(self, devices: list[jax.Device]) -> Mesh:
         """The mesh of the first devices. Raises ``ValueError`` where they are too few."""
-        return mapping.make_mesh(devices, self.mesh_axes, self.axis_type)
+        return make_mesh(devices, self.mesh_axes, self.axis_type)
 
     @cached_property
     def mesh(self) -> Mesh:

@@ -2,6 +2,7 @@
 
 from .judge import ModelTruth
 from .mlp import Loss, MLPTruth
+from .moe import MoETruth
 from .optimizers import Adam, AveragedMomentum, Momentum, Optimizer
 
-__all__ = ["Adam", "AveragedMomentum", "Loss", "MLPTruth", "ModelTruth", "Momentum", "Optimizer"]
+__all__ = ["Adam", "AveragedMomentum", "Loss", "MLPTruth", "MoETruth", "ModelTruth", "Momentum", "Optimizer"]

@@ -52,6 +52,11 @@ def moves(payload: str, operation: Operation | None = None) -> Rule:
     return lambda case: distributed(case) and (case.contract.step is None or case.contract.moves(payload, operation))
 
 
+def sums(payload: str) -> Rule:
+    """The budget sums this payload over devices, as tensor parallelism does activations, or is left open."""
+    return lambda case: any(moves(payload, operation)(case) for operation in ("all-reduce", "reduce-scatter"))
+
+
 def moves_not(payload: str) -> Rule:
     """The budget has no line for this payload, or is left open."""
     return lambda case: case.contract.step is None or not case.contract.moves(payload)

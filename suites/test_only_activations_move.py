@@ -3,10 +3,10 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import moves
+from suites.applicability import sums
 
 
-@pytest.mark.clause("COM-5", applies=moves("activations"))
+@pytest.mark.clause("COM-5", applies=sums("activations"))
 def test_only_activations_move(case, observation, judge):
     """Over the tensor axis MUST move one [B, D] per block pair forward and one backward, and no parameter."""
     for what, program in (("forward", observation.forward), ("step", observation.step)):

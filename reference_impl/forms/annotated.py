@@ -37,6 +37,24 @@ class Annotated(Whole):
         """A product, laid out."""
         return self.place(y, self.spec_of_product(y.ndim, axes))
 
+    def dispatch(self, x_GxExPxM: jax.Array) -> jax.Array:
+        """Split by groups, then by experts: between the two the compiler sets an all-to-all."""
+        return self.at_experts(self.at_groups(x_GxExPxM))
+
+    def combine(self, y_GxExPxM: jax.Array) -> jax.Array:
+        """The other way."""
+        return self.at_groups(self.at_experts(y_GxExPxM))
+
+    def at_groups(self, x_GxExPxM: jax.Array) -> jax.Array:
+        """Every device has its own groups, and of each all experts' places."""
+        return self.place(x_GxExPxM, PartitionSpec(self.compute.of("batch")))
+
+    def at_experts(self, x_GxExPxM: jax.Array) -> jax.Array:
+        """Every device has its own experts, and their places in the groups of all devices that have other experts."""
+        experts = self.compute.of("experts")
+        others = tuple(axis for axis in self.compute.of("batch") if axis not in experts)
+        return self.place(x_GxExPxM, PartitionSpec(others, experts))
+
     def spec_of_product(self, rank: int, axes: Axes) -> PartitionSpec:
         """Between regions the layout of ``sequence``, within one that of ``length``."""
         return self.spec(rank, "length" if self.compute.split(axes) else "sequence", axes)

@@ -120,14 +120,14 @@ class Form:
         return {field: self.page.COMPUTE.spec(axes) for field, axes in self.network.batch_axes.items()}
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
-        """The global batch on its devices. Raises ``ValueError`` where its size does not divide."""
+        """The global batch on its devices. Raises ``ValueError`` where its size does not divide, in whole groups."""
         axes = self.page.COMPUTE.of("batch")
         size = prod(self.mesh.shape[axis] for axis in axes)
         for name, value in batch.items():
-            if len(value) % size:
-                raise ValueError(
-                    f"batch field {name!r} of {len(value)} examples is not divisible by {'×'.join(axes)}={size}"
-                )
+            if len(value) % (size * self.network.group):
+                parts = {"×".join(axes): size, "group": self.network.group}
+                by = "·".join(f"{part}={number}" for part, number in parts.items() if number > 1)
+                raise ValueError(f"batch field {name!r} of {len(value)} examples is not divisible by {by}")
         return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
 
     def on_mesh(self, specs: Any) -> Any:

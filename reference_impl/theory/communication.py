@@ -39,19 +39,29 @@ class Budget:
     step: list[Line] = field(default_factory=list)
 
 
-def all_gather(payload: str, over: str) -> Line:
-    """Every device gets the shards of all others."""
-    return Line("all-gather", payload, (over,))
+def all_gather(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets the shards of all others, along one mesh axis or several at once."""
+    return along("all-gather", payload, over)
 
 
 def all_reduce(payload: str, over: str | MeshAxes) -> Line:
     """Every device gets the sum over all, along one mesh axis or several at once."""
-    return Line("all-reduce", payload, (over,) if isinstance(over, str) else over)
+    return along("all-reduce", payload, over)
 
 
-def reduce_scatter(payload: str, over: str) -> Line:
-    """Every device gets its shard of the sum over all."""
-    return Line("reduce-scatter", payload, (over,))
+def reduce_scatter(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets its shard of the sum over all, along one mesh axis or several at once."""
+    return along("reduce-scatter", payload, over)
+
+
+def all_to_all(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets its part of what each of the others has, along one mesh axis or several at once."""
+    return along("all-to-all", payload, over)
+
+
+def along(operation: Operation, payload: str, over: str | MeshAxes) -> Line:
+    """A line over one mesh axis, by its name, or several."""
+    return Line(operation, payload, (over,) if isinstance(over, str) else over)
 
 
 @dataclass(frozen=True)
@@ -120,11 +130,16 @@ class Traffic:
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
         """The row-parallel product that leaves a region forward, the gradient of what entered it backward.
 
-        Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end.
+        Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end. An all-to-all
+        stands at both ends, forward and backward.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
         for region in self.model.regions():
-            if self.page.COMPUTE.of(region.axis) == line.over:
+            if self.page.COMPUTE.of(region.axis) != line.over:
+                continue
+            if line.operation == "all-to-all":
+                yield rows * (region.entered + region.left) * (1 + backward) * FLOAT32
+            else:
                 gathers = line.operation == "all-gather"
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
                 yield rows * (first + second * backward) * FLOAT32

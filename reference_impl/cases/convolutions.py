@@ -1,0 +1,19 @@
+"""Convolutional networks under data parallelism, replicated and fully sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import Form
+from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.models.cnn import CNN
+from reference_impl.strategies import data_parallel, fsdp, single_device
+from reference_impl.truth import Momentum
+
+
+def cases() -> Iterator[Form]:
+    """The annotated pages in plain JAX and NNX."""
+    for page, axes in ((single_device, {"data": 1}), (data_parallel, {"data": 8}), (fsdp, {"data": 8})):
+        yield JaxForm(page, axes, Momentum(), CNN())
+        yield NnxForm(page, axes, Momentum(), CNN())

@@ -51,7 +51,8 @@ class Contract:
     ``parameters``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``) to the
     ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
-    collectives are written by hand, so that the compiler must keep each as it is written.
+    collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
+    every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -60,6 +61,7 @@ class Contract:
     forward: tuple[Communication, ...] | None = None
     step: tuple[Communication, ...] | None = None
     explicit: bool = False
+    device_dimension: bool = False
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""

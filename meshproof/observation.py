@@ -54,7 +54,8 @@ class Program:
 class Layouts:
     """Where parameters and optimizer state lie at one moment, and bytes of the whole state on the fullest device.
 
-    ``scalar_bytes`` is the part of ``state_bytes`` that step counters and other scalars take.
+    ``scalar_bytes`` is the part of ``state_bytes`` in arrays of which a device holds one element: step counters and
+    other scalars, with a device dimension or without.
     """
 
     parameters: Seen[tuple[LeafLayout, ...]]
@@ -100,5 +101,6 @@ class Observation:
     promotions: Seen[tuple[str, ...]]
     implicit_transfers: Seen[tuple[str, ...]]
     batch_error: Seen[str]
+    dimension_errors: Seen[dict[int, str]]
     mesh_error: Seen[str]
     warnings: tuple[str, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference_impl.cases import convolutions, perceptrons
+from reference_impl.cases import convolutions, linen, perceptrons
 from reference_impl.forms.base import Form
 
-FAMILIES = (perceptrons, convolutions)
+FAMILIES = (perceptrons, convolutions, linen)
 
 
 def strategies() -> Iterator[Form]:

@@ -61,6 +61,7 @@ class Form:
 
     framework: ClassVar[str] = "jax"
     explicit: ClassVar[bool] = False
+    device_dimension: ClassVar[bool] = False
     axis_type: ClassVar[AxisType] = AxisType.Auto
 
     @property
@@ -104,6 +105,7 @@ class Form:
             forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
             step=traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
+            device_dimension=self.device_dimension,
         )
 
     @property
@@ -113,6 +115,11 @@ class Form:
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
         """The global batch on its devices. Raises ``ValueError`` where its size does not divide."""
+        self.check_divides(batch)
+        return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
+
+    def check_divides(self, batch: Batch) -> None:
+        """Raises ``ValueError``, naming both numbers, where the examples do not divide among the devices."""
         axes = self.page.COMPUTE.of("batch")
         size = prod(self.mesh.shape[axis] for axis in axes)
         for name, value in batch.items():
@@ -120,7 +127,6 @@ class Form:
                 raise ValueError(
                     f"batch field {name!r} of {len(value)} examples is not divisible by {'×'.join(axes)}={size}"
                 )
-        return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""

@@ -13,22 +13,24 @@ from reference_impl.models.layout import Whole
 
 
 class CNN(nnx.Module):
-    """``cnn.CNN`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``."""
+    """``cnn.CNN`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``, if any."""
 
-    def __init__(self, description: cnn.CNN, storage: Mapping, *, rngs: nnx.Rngs) -> None:
-        def annotated(layer: str) -> dict[str, Any]:
-            axes: dict[str, Axes] = description.axes[layer]
-            kernel, bias = (tuple(storage.spec(axes[name])) for name in ("kernel", "bias"))
+    def __init__(self, description: cnn.CNN, storage: Mapping | None, *, rngs: nnx.Rngs) -> None:
+        def annotated(initializer: Any, axes: Axes) -> Any:
+            return initializer if storage is None else nnx.with_partitioning(initializer, tuple(storage.spec(axes)))
+
+        def options(layer: str) -> dict[str, Any]:
+            axes = description.axes[layer]
             return {
-                "kernel_init": nnx.with_partitioning(nnx.initializers.lecun_normal(), kernel),
-                "bias_init": nnx.with_partitioning(nnx.initializers.zeros_init(), bias),
+                "kernel_init": annotated(nnx.initializers.lecun_normal(), axes["kernel"]),
+                "bias_init": annotated(nnx.initializers.zeros_init(), axes["bias"]),
                 "rngs": rngs,
             }
 
         self.description = description
         for name, (c, f) in description.convolutions.items():
-            setattr(self, name, nnx.Conv(c, f, kernel_size=(3, 3), padding="SAME", **annotated(name)))
-        self.dense = nnx.Linear(description.features, description.classes, **annotated("dense"))
+            setattr(self, name, nnx.Conv(c, f, kernel_size=(3, 3), padding="SAME", **options(name)))
+        self.dense = nnx.Linear(description.features, description.classes, **options("dense"))
 
     def __call__(self, x_BxHxWxC: jax.Array, layout: Whole) -> jax.Array:
         """Logits (B, classes)."""

@@ -1,0 +1,34 @@
+"""Flax Linen, which holds its own: the MLP under the pages that its logical axes can say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reference_impl.forms.base import Form
+from reference_impl.forms.linen_form import LinenForm
+from reference_impl.forms.pmap import JaxPmap, LinenPmap
+from reference_impl.strategies import (
+    data_parallel,
+    data_parallel_pmap,
+    fsdp,
+    fsdp_tensor_parallel,
+    single_device,
+    tensor_parallel,
+)
+from reference_impl.truth import Momentum
+
+ANNOTATED = (
+    (single_device, {"data": 1}),
+    (data_parallel, {"data": 8}),
+    (fsdp, {"data": 8}),
+    (tensor_parallel, {"model": 8}),
+    (fsdp_tensor_parallel, {"data": 2, "model": 4}),
+)
+
+
+def cases() -> Iterator[Form]:
+    """The annotated pages; and ``pmap``, beside its plain JAX form."""
+    for page, axes in ANNOTATED:
+        yield LinenForm(page, axes, Momentum())
+    yield JaxPmap(data_parallel_pmap, {"data": 8}, Momentum())
+    yield LinenPmap(data_parallel_pmap, {"data": 8}, Momentum())

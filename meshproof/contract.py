@@ -110,8 +110,25 @@ class Judgement:
     rounding: Trajectory
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """Totals over ``count`` examples: their summed ``loss`` in float64, and the ``deviation`` that float32 explains.
+
+    ``correct`` of them are classified rightly; of ``doubtful`` ones float32 may find another class the likeliest.
+    """
+
+    loss: float
+    deviation: float
+    correct: int
+    doubtful: int
+    count: int
+
+
 class Truth(Protocol):
-    """The judge of numbers of one model, loss and optimizer. It uses no JAX."""
+    """The judge of numbers of one model, loss and optimizer. It uses no JAX.
+
+    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes.
+    """
 
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, the same on every version of the stack."""
@@ -127,7 +144,9 @@ class Strategy(Protocol):
 
     Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
     (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
-    ``load(parameters)`` (a state that holds these canonical values) and ``truth`` (a `Truth`).
+    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`) and ``evaluate(state,
+    batch)`` (of a host batch of any number of examples up to the usual: ``{"loss", "correct"}``, each as the pair of
+    its sum over the examples and their number).
     """
 
     name: str

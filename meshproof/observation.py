@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from meshproof.contract import Leaves, Step
+from meshproof.contract import Batch, Leaves, Step
 from meshproof.hlo import Collective
 from meshproof.layout import LeafLayout
 from meshproof.memory import ProgramMemory
@@ -80,6 +81,12 @@ class Run:
     compilations: tuple[tuple[str, ...], ...]
 
 
+def evaluation_set(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    """What is evaluated: these batches, of the last one only a third, so that some devices have fewer examples."""
+    *whole, last = batches
+    return (*whole, {field: value[: len(value) // 3] for field, value in last.items()})
+
+
 @dataclass(frozen=True)
 class Observation:
     """One case, observed once. Whatever could not be seen says why."""
@@ -89,6 +96,7 @@ class Observation:
     gradients: Seen[Leaves]
     forward_loss: Seen[float]
     run: Seen[Run]
+    evaluation: Seen[dict[str, tuple[float, int]]]
     rerun_differs: Seen[tuple[str, ...]]
     replicas_differ: Seen[tuple[str, ...]]
     at_birth: Seen[Layouts]

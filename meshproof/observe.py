@@ -26,7 +26,18 @@ from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import observe_layout
 from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
-from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSupported, Observation, Program, Run, Seen
+from meshproof.observation import (
+    STEPS,
+    BatchLayout,
+    Failed,
+    Layouts,
+    NotSupported,
+    Observation,
+    Program,
+    Run,
+    Seen,
+    evaluation_set,
+)
 
 T = TypeVar("T")
 
@@ -71,6 +82,7 @@ class _Session:
         seen["after"] = self.attempt(lambda: self.layouts(final))
         seen["moved"] = self.attempt(lambda: moved(where, layout_of(final)))
         seen["replicas_differ"] = self.attempt(lambda: tuple(self.replicas_differ(final)))
+        seen["evaluation"] = self.attempt(lambda: self.evaluation(final), "evaluate")
         seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
         seen["batch_error"] = self.attempt(self.batch_error, "shard_batch")
@@ -208,6 +220,15 @@ class _Session:
                 own = {id(array) for _, array in held}
                 held += [leaf for leaf in leaves(getattr(self.strategy, part)(state)) if id(leaf[1]) not in own]
         return replicas_differ(held)
+
+    def evaluation(self, state: Any) -> dict[str, tuple[float, int]]:
+        """Each metric's sum and count over the evaluation set."""
+        totals: dict[str, tuple[float, int]] = {}
+        for batch in evaluation_set(self.host_batches):
+            for name, (value, examples) in self.strategy.evaluate(state, batch).items():
+                so_far, seen = totals.get(name, (0.0, 0))
+                totals[name] = so_far + float(value), seen + int(examples)
+        return totals
 
     def rerun(self, first: Any) -> tuple[str, ...]:
         """Leaves of the state that a second run from the same values leaves with other bits."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reference_impl.forms.base import Form
 from reference_impl.forms.linen_form import LinenForm
-from reference_impl.forms.pmap import JaxPmap, LinenPmap
+from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap
 from reference_impl.strategies import (
     data_parallel,
     data_parallel_pmap,

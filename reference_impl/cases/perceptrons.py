@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
+from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.mlp import MLP
@@ -50,7 +51,8 @@ REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_devi
 def cases() -> Iterator[Form]:
     """Plain JAX, NNX and by hand; SGD with momentum in both its forms, and Adam."""
     for page, axes in (*ANNOTATED, (fsdp_tensor_parallel, TALL)):
-        yield JaxForm(page, axes, Momentum())
+        plain = EvaluatedForm if page is data_parallel else JaxForm
+        yield plain(page, axes, Momentum())
         yield NnxForm(page, axes, Momentum())
     for page, axes in MANUAL:
         yield Manual(page, axes, Momentum())

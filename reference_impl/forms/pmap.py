@@ -1,8 +1,7 @@
-"""``jax.pmap``, which gives every array a leading device dimension, in plain JAX, Flax NNX and Flax Linen.
+"""``jax.pmap``: one program on every device, and arrays with a leading device dimension.
 
 The state is stacked, a slice (1, …) of each array a device: a copy of everything, kept equal by the page's ``pmean``
-alone. A batch of B examples is (devices, B / devices, …). Each framework says how its state of one device is made,
-opened for differentiation, and updated.
+alone. A batch of B examples is (devices, B / devices, …). What differs between frameworks stands in `pmap_frameworks`.
 """
 
 from __future__ import annotations
@@ -14,22 +13,18 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from flax import jax_utils, nnx
-from flax import linen as nn
-from flax.training import train_state
 from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
-from reference_impl.forms import linen_form, nnx_form
-from reference_impl.forms.base import Form, TrainState
+from reference_impl.evaluation import Totals, padded, totals
+from reference_impl.forms.base import Form
 from reference_impl.mapping import Axes
-from reference_impl.models.layout import Whole
 
 AXIS = "data"
 
-Opened = tuple[Callable[[Any, Batch], jax.Array], Any]
-"""The mean loss of one device's parameters and examples, and those parameters."""
+Opened = tuple[Callable[[Any, jax.Array], jax.Array], Any]
+"""One device's model, as a function of parameters and inputs, and its parameters."""
 
 
 class PerDevice:
@@ -73,7 +68,7 @@ class Pmap(Form):
         raise NotImplementedError
 
     def opened(self, state: Any) -> Opened:
-        """One device's state as a function to differentiate, and where."""
+        """One device's state as a function of its parameters."""
         raise NotImplementedError
 
     def update(self, state: Any, gradients: Any) -> Any:
@@ -117,7 +112,7 @@ class Pmap(Form):
     @cached_property
     def loss(self) -> PerDevice:
         """The forward pass: scalar mean loss of the global batch."""
-        return self.per_device(lambda state, batch: self.page.loss(*self.opened(state), batch), out_axes=None)
+        return self.per_device(lambda state, batch: self.page.loss(*self.local_loss(state), batch), out_axes=None)
 
     @cached_property
     def gradients(self) -> PerDevice:
@@ -144,9 +139,28 @@ class Pmap(Form):
             return self.update(state, gradients), {"loss": loss}
 
     def loss_and_gradients(self, state: Any, batch: Batch) -> tuple[jax.Array, Any]:
-        """The page's, of an opened state."""
-        loss, gradients = self.page.loss_and_gradients(*self.opened(state), batch)
+        """The page's, of this state's loss."""
+        loss, gradients = self.page.loss_and_gradients(*self.local_loss(state), batch)
         return loss, gradients
+
+    def local_loss(self, state: Any) -> tuple[Callable[[Any, Batch], jax.Array], Any]:
+        """The mean loss of one device's parameters on its examples, and those parameters."""
+        apply, parameters = self.opened(state)
+        return lambda parameters, batch: self.network.mean_loss(apply(parameters, batch["x"]), batch["y"]), parameters
+
+    def evaluate(self, state: Any, batch: Batch) -> Totals:
+        """The totals of a host batch of at most ``batch_size`` examples."""
+        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))
+
+    @cached_property
+    def totals(self) -> PerDevice:
+        """`evaluate` of a placed batch."""
+
+        def evaluated(state: Any, batch: Batch) -> Totals:
+            apply, parameters = self.opened(state)
+            return self.page.evaluate(totals(apply(parameters, batch["x"]), batch["y"]))
+
+        return self.per_device(evaluated, out_axes=None)
 
     @cached_property
     def own_copies(self) -> Callable[[Any], Any]:
@@ -163,124 +177,3 @@ class Pmap(Form):
                 check_vma=False,
             )
         )
-
-
-class JaxPmap(Pmap):
-    """State is a `TrainState` of plain dicts."""
-
-    def create(self, key: jax.Array) -> TrainState:
-        """Parameters and the optimizer's zeros."""
-        parameters = self.network.init(key)
-        return TrainState(parameters, self.transform.init(parameters))
-
-    def hold(self, state: TrainState, parameters: Tree) -> TrainState:
-        """Zeros are zeros whatever the parameters."""
-        return TrainState(dict(parameters), state.optimizer)
-
-    def opened(self, state: TrainState) -> Opened:
-        """The model's own loss."""
-        return lambda parameters, batch: self.network.loss(parameters, batch, Whole()), state.parameters
-
-    def update(self, state: TrainState, gradients: Tree) -> TrainState:
-        """Optax, leaf by leaf."""
-        updates, optimizer = self.transform.update(gradients, state.optimizer, state.parameters)
-        return TrainState(optax.apply_updates(state.parameters, updates), optimizer)
-
-    def canonical(self, state: TrainState) -> tuple[Tree, Tree]:
-        """Both are in the state."""
-        return state.parameters, optimizers.canonical(self.optimizer, state.optimizer)
-
-
-class NnxPmap(Pmap):
-    """State is an ``nnx.State``, split from a model and its optimizer; the step merges and splits it again."""
-
-    framework = "nnx"
-
-    def objects(self, key: jax.Array) -> tuple[nnx.Module, nnx.Optimizer]:
-        """The model, without annotations, and its optimizer."""
-        model = nnx_form.MODULES[type(self.network)](self.network, None, rngs=nnx.Rngs(key))
-        return model, nnx.Optimizer(model, self.transform, wrt=nnx.Param)
-
-    @cached_property
-    def graph(self) -> Any:
-        """What the objects are besides arrays."""
-        return nnx.split(nnx.eval_shape(self.objects, jax.random.key(0)))[0]
-
-    def create(self, key: jax.Array) -> nnx.State:
-        """The objects' arrays."""
-        return nnx.state(self.objects(key))
-
-    def hold(self, state: nnx.State, parameters: Tree) -> nnx.State:
-        """The model's arrays replaced."""
-        model, optimizer = nnx.merge(self.graph, state)
-        nnx.update(model, nnx.State(dict(parameters)))
-        return nnx.state((model, optimizer))
-
-    def opened(self, state: nnx.State) -> Opened:
-        """The model's parameters, and the module that takes them."""
-        graph, parameters, rest = nnx.split(nnx.merge(self.graph, state)[0], nnx.Param, ...)
-
-        def local_loss(parameters: nnx.State, batch: Batch) -> jax.Array:
-            logits_BxC = nnx.merge(graph, parameters, rest)(batch["x"], Whole())
-            return self.network.mean_loss(logits_BxC, batch["y"])
-
-        return local_loss, parameters
-
-    def update(self, state: nnx.State, gradients: nnx.State) -> nnx.State:
-        """The optimizer updates both objects in place."""
-        model, optimizer = nnx.merge(self.graph, state)
-        optimizer.update(model, gradients)
-        return nnx.state((model, optimizer))
-
-    @cached_property
-    def gradients(self) -> PerDevice:
-        """The averaged gradients as a canonical tree."""
-        return self.per_device(
-            lambda state, batch: nnx.to_pure_dict(self.loss_and_gradients(state, batch)[1]), out_axes=None
-        )
-
-    def canonical(self, state: nnx.State) -> tuple[Tree, Tree]:
-        """The model's part of the state, and the optimizer's."""
-        model, optimizer = nnx.to_pure_dict(state).values()
-        return model, optimizers.canonical(self.optimizer, optimizer["opt_state"])
-
-
-class LinenPmap(Pmap):
-    """State is Flax's ``TrainState``, copied by ``flax.jax_utils.replicate``."""
-
-    framework = "linen"
-
-    @cached_property
-    def module(self) -> nn.Module:
-        """The model as a module."""
-        return linen_form.MODULES[type(self.network)](self.network)
-
-    def create(self, key: jax.Array) -> train_state.TrainState:
-        """Parameters out of the boxes of their annotations, and the optimizer's zeros."""
-        parameters = nn.unbox(linen_form.born_parameters(self, self.module, key))
-        return train_state.TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
-
-    def hold(self, state: train_state.TrainState, parameters: Tree) -> train_state.TrainState:
-        """The parameters replaced."""
-        return state.replace(params=dict(parameters))
-
-    def replicate(self, state: train_state.TrainState) -> train_state.TrainState:
-        """Flax's own copies, on a mesh axis of pmap's name: on one of another name the second step compiles again."""
-        return jax_utils.replicate(state, list(self.mesh.devices.flat), axis_name=AXIS)
-
-    def opened(self, state: train_state.TrainState) -> Opened:
-        """The state brings the module along."""
-
-        def local_loss(parameters: Tree, batch: Batch) -> jax.Array:
-            logits_BxC = state.apply_fn({"params": parameters}, batch["x"], Whole())
-            return self.network.mean_loss(logits_BxC, batch["y"])
-
-        return local_loss, state.params
-
-    def update(self, state: train_state.TrainState, gradients: Tree) -> train_state.TrainState:
-        """The optimizer, as Flax has it."""
-        return state.apply_gradients(grads=gradients)
-
-    def canonical(self, state: train_state.TrainState) -> tuple[Tree, Tree]:
-        """Both are in the state."""
-        return state.params, optimizers.canonical(self.optimizer, state.opt_state)

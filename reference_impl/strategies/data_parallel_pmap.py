@@ -8,7 +8,8 @@
     step moves       all-reduce of gradients over data; all-reduce of metrics over data
 
 The footgun: a gradient inside ``pmap`` is this device's own, and nothing but the ``pmean`` keeps the copies equal.
-Without it every device trains a model of its own, and no loss curve shows it.
+Without it every device trains a model of its own, and no loss curve shows it. Metrics are summed with their counts
+before they are divided: a mean of the devices' means weighs the examples of a device with few of them more.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any
 import jax
 
 from meshproof.contract import Batch
+from reference_impl.evaluation import Totals
 from reference_impl.strategies.data_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "evaluate", "loss", "loss_and_gradients"]
 
 LocalLoss = Callable[[Any, Batch], jax.Array]
 """The mean loss of a framework's parameters on this device's examples."""
@@ -39,3 +41,8 @@ def loss_and_gradients(local_loss: LocalLoss, parameters: Any, batch: Batch) -> 
         own = jax.value_and_grad(local_loss)(parameters, batch)
     with jax.named_scope("synchronize_gradients"):
         return jax.lax.pmean(own, "data")
+
+
+def evaluate(local_totals: Totals) -> Totals:
+    """All devices' sums and counts."""
+    return jax.lax.psum(local_totals, "data")

@@ -29,7 +29,7 @@ from .data import draw_bell, examples, float32
 from .judge import ModelTruth, check_array, check_labels
 from .mlp import softmax_cross_entropy
 from .optimizers import Momentum, Optimizer, Values
-from .rounding import Array, Rounded, chance_positive, exact, gate, relu
+from .rounding import Array, Rounded, contest, exact, gate, relu
 
 SEED = 0
 """With it neither a ReLU nor a maximum of the default shape may flip in three steps; see `mlp.SEED`."""
@@ -82,17 +82,19 @@ class CNNTruth(ModelTruth):
         check_array(f"batch {number} x", x, (x.shape[0], self.size, self.size, self.channels[0]))
         check_labels(f"batch {number} y", y, x.shape[:1], self.classes)
 
+    def logits(self, parameters: Values, x_BxHxWxC: np.ndarray) -> Rounded:
+        """The outputs (B, classes)."""
+        return dense(parameters, forward(parameters, exact(x_BxHxWxC))[0][-1])
+
     def loss_and_gradients(
         self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0
     ) -> tuple[Rounded, dict[str, Rounded]]:
         """The scalar cross-entropy, averaged over B, and the gradient of every parameter."""
         h, z = forward(parameters, exact(batch["x"]))
-        features_BxD = flat(h[-1])
-        logits_BxC = features_BxD @ parameters["dense/kernel"] + parameters["dense/bias"]
-        value, dlogits_BxC = softmax_cross_entropy(logits_BxC, np.asarray(batch["y"]))
+        value, dlogits_BxC = softmax_cross_entropy(dense(parameters, h[-1]), np.asarray(batch["y"]))
         dfeatures_BxD = dlogits_BxC @ parameters["dense/kernel"].T
         gradients = backward(parameters, h, z, reshaped(dfeatures_BxD, h[-1].value.shape), lean)
-        gradients |= {"dense/kernel": features_BxD.T @ dlogits_BxC, "dense/bias": dlogits_BxC.sum(axis=0)}
+        gradients |= {"dense/kernel": flat(h[-1]).T @ dlogits_BxC, "dense/bias": dlogits_BxC.sum(axis=0)}
         return value, {path: gradients[path] for path in parameters}
 
 
@@ -105,6 +107,11 @@ def forward(parameters: Values, x_BxHxWxC: Rounded) -> tuple[list[Rounded], list
         z.append(z_BxHxWxF)
         h.append(relu(largest(windows(z_BxHxWxF))))
     return h, z
+
+
+def dense(parameters: Values, h_BxHxWxC: Rounded) -> Rounded:
+    """The logits of the last convolution's output."""
+    return flat(h_BxHxWxC) @ parameters["dense/kernel"] + parameters["dense/bias"]
 
 
 def backward(
@@ -177,15 +184,6 @@ def route(gradient: Rounded, z: Rounded, lean: float = 0) -> Rounded:
     share = at_top + lean * (np.sqrt(chance) - np.sqrt(lost))
     arriving, variance = gradient.value[..., None], gradient.variance[..., None]
     return Rounded(arriving * share, variance * (at_top + chance) + arriving**2 * (lost + chance))
-
-
-def contest(z: Rounded) -> tuple[Array, Array]:
-    """One at the maximum of the last axis, 0 elsewhere; and each other entry's chance to be computed larger than it."""
-    top = z.value.argmax(-1)[..., None]
-    at_top = np.arange(z.value.shape[-1]) == top
-    value, variance = (np.take_along_axis(part, top, -1) for part in (z.value, z.variance))
-    lead = np.where(at_top, -np.inf, z.value - value)
-    return at_top.astype(np.float64), chance_positive(Rounded(lead, z.variance + variance))
 
 
 def flat(x: Rounded) -> Rounded:

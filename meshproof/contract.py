@@ -51,7 +51,8 @@ class Contract:
     ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
     to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
-    collectives are written by hand, so that the compiler must keep each as it is written.
+    collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
+    every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -61,6 +62,7 @@ class Contract:
     forward: tuple[Communication, ...] | None = None
     step: tuple[Communication, ...] | None = None
     explicit: bool = False
+    device_dimension: bool = False
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""
@@ -109,8 +111,25 @@ class Judgement:
     rounding: Trajectory
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """Totals over ``count`` examples: their summed ``loss`` in float64, and the ``deviation`` that float32 explains.
+
+    ``correct`` of them are classified rightly; of ``doubtful`` ones float32 may find another class the likeliest.
+    """
+
+    loss: float
+    deviation: float
+    correct: int
+    doubtful: int
+    count: int
+
+
 class Truth(Protocol):
-    """The judge of numbers of one model, loss and optimizer. It uses no JAX."""
+    """The judge of numbers of one model, loss and optimizer. It uses no JAX.
+
+    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes.
+    """
 
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, the same on every version of the stack."""
@@ -126,8 +145,10 @@ class Strategy(Protocol):
 
     Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
     (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
-    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), and of a strategy in
-    ``shard_map`` ``unchecked_gradients`` (``gradients`` with ``check_vma=False``).
+    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), ``evaluate(state, batch)``
+    (of a host batch of any number of examples up to the usual: ``{"loss", "correct"}``, each as the pair of its sum
+    over the examples and their number), and of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
+    ``check_vma=False``).
     """
 
     name: str

@@ -17,15 +17,27 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from meshproof.arrays import array_leaves, bytes_per_device, is_scalar, layout_of, moved, replicas_differ
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
 from meshproof.contract import Batch, Leaves, Part, Step, Tree, leaves
 from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
-from meshproof.layout import LeafLayout, observe_layout, ranges
+from meshproof.layout import LeafLayout, observe_layout
 from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
-from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSupported, Observation, Program, Run, Seen
+from meshproof.observation import (
+    STEPS,
+    BatchLayout,
+    Failed,
+    Layouts,
+    NotSupported,
+    Observation,
+    Program,
+    Run,
+    Seen,
+    evaluation_set,
+)
 
 T = TypeVar("T")
 
@@ -75,10 +87,12 @@ class _Session:
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))
         seen["moved"] = self.attempt(lambda: moved(where, layout_of(final)))
-        seen["replicas_differ"] = self.attempt(lambda: tuple(replicas_differ(final)))
+        seen["replicas_differ"] = self.attempt(lambda: tuple(self.replicas_differ(final)))
+        seen["evaluation"] = self.attempt(lambda: self.evaluation(final), "evaluate")
         seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
         seen["batch_error"] = self.attempt(self.batch_error, "shard_batch")
+        seen["dimension_errors"] = self.attempt(self.dimension_errors)
         seen["mesh_error"] = self.attempt(self.mesh_error, "make_mesh")
         return seen
 
@@ -116,7 +130,7 @@ class _Session:
                 lambda: self.layout("optimizer_state", self.strategy.optimizer_state(state)), "optimizer_state"
             ),
             state_bytes=bytes_per_device(arrays),
-            scalar_bytes=bytes_per_device([array for array in arrays if array.ndim == 0]),
+            scalar_bytes=bytes_per_device([array for array in arrays if is_scalar(array)]),
         )
 
     def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
@@ -140,7 +154,8 @@ class _Session:
             f"{path} on device {shard.device.id}"
             for path, array in placed.items()
             for shard in array.addressable_shards
-            if path in host_leaves and not np.array_equal(np.asarray(shard.data), host_leaves[path][shard.index])
+            if path in host_leaves
+            and not np.array_equal(np.asarray(shard.data), host_leaves[path].reshape(array.shape)[shard.index])
         ]
         return BatchLayout(observe_layout(placed, self.strategy.mesh, self.declared("batch")), tuple(displaced))
 
@@ -205,6 +220,24 @@ class _Session:
         )
         return Step(float(metrics["loss"]), *parts)
 
+    def replicas_differ(self, state: Any) -> Iterator[str]:
+        """What two devices hold otherwise: of the state, and of the canonical trees where those are other arrays."""
+        held = array_leaves(state)
+        for part in ("parameters", "optimizer_state"):
+            if has_member(self.strategy, part):
+                own = {id(array) for _, array in held}
+                held += [leaf for leaf in leaves(getattr(self.strategy, part)(state)) if id(leaf[1]) not in own]
+        return replicas_differ(held)
+
+    def evaluation(self, state: Any) -> dict[str, tuple[float, int]]:
+        """Each metric's sum and count over the evaluation set."""
+        totals: dict[str, tuple[float, int]] = {}
+        for batch in evaluation_set(self.host_batches):
+            for name, (value, examples) in self.strategy.evaluate(state, batch).items():
+                so_far, seen = totals.get(name, (0.0, 0))
+                totals[name] = so_far + float(value), seen + int(examples)
+        return totals
+
     def rerun(self, first: Any) -> tuple[str, ...]:
         """Leaves of the state that a second run from the same values leaves with other bits."""
         expected = {path: np.asarray(array) for path, array in array_leaves(first)}
@@ -235,6 +268,23 @@ class _Session:
             return str(error)
         return ""
 
+    def dimension_errors(self) -> dict[int, str]:
+        """What the step refuses host batches with that lack their device dimension, by their number of examples.
+
+        A whole batch, and one of as many examples as there are devices: `jax.pmap` would take that one, for an
+        example each. Empty strings where they are not refused, nothing where the contract knows no such dimension.
+        """
+        errors = {}
+        sizes = (len(next(iter(self.host_batches[0].values()))), self.case.devices)
+        for size in sizes if self.case.contract.device_dimension else ():
+            batch = {field: value[:size] for field, value in self.host_batches[0].items()}
+            try:
+                jax.block_until_ready(self.strategy.train_step(self.fresh(), batch))
+                errors[size] = ""
+            except Exception as error:
+                errors[size] = str(error)
+        return errors
+
     def mesh_error(self) -> str:
         """What a machine that lacks one device is refused with; empty where it is not refused."""
         try:
@@ -247,45 +297,3 @@ class _Session:
 def host(tree: Any) -> Leaves:
     """A canonical tree as host arrays by path."""
     return {path: np.asarray(array) for path, array in leaves(tree)}
-
-
-def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
-    """Every array of a state, canonical or not, by JAX's key path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in flat if isinstance(leaf, jax.Array)]
-
-
-def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
-    """Each array's sharding and rank, taken before a step donates it."""
-    return {path: (array.sharding, array.ndim) for path, array in array_leaves(state)}
-
-
-def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]]) -> tuple[str, ...]:
-    """Leaves whose sharding is not equivalent to what it was, or that are new or gone."""
-    return tuple(
-        path
-        for path in before | after
-        if path not in before or path not in after or not after[path][0].is_equivalent_to(*before[path])
-    )
-
-
-def replicas_differ(state: Any) -> Iterator[str]:
-    """Leaves of which two devices hold the same part with other bits."""
-    for path, array in array_leaves(state):
-        first: dict[Any, Any] = {}
-        for shard in array.addressable_shards:
-            one: Any = first.setdefault(ranges(shard.index, array.shape), shard)
-            names = (f"device {one.device.id}", f"device {shard.device.id}")
-            failures = bitwise({path: np.asarray(one.data)}, {path: np.asarray(shard.data)}, names=names).failures
-            if failures:
-                yield f"{path} {failures[0].detail}"
-                break
-
-
-def bytes_per_device(arrays: list[jax.Array]) -> int:
-    """Bytes that these arrays take on the fullest device."""
-    held: dict[jax.Device, int] = {}
-    for array in arrays:
-        for shard in array.addressable_shards:
-            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
-    return max(held.values(), default=0)

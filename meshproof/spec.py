@@ -18,6 +18,7 @@ GROUPS = {
     "MEM": "Memory",
     "CMP": "Compilation",
     "ERR": "Errors",
+    "MSK": "Masked batches",
 }
 """The heading of each group of clauses, in the order of the document."""
 

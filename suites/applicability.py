@@ -20,6 +20,11 @@ def distributed(case: Case) -> bool:
     return case.devices > 1
 
 
+def has_device_dimension(case: Case) -> bool:
+    """Placed batches have a dimension of devices before that of examples."""
+    return case.contract.device_dimension
+
+
 def splits(part: Part) -> Rule:
     """The contract splits a leaf of this part over the mesh, or leaves it open."""
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from suites.applicability import distributed, splits
+from suites.applicability import distributed, has_device_dimension, splits
 
 
 @pytest.mark.clause("ERR-1", applies=splits("batch"))
@@ -15,6 +15,14 @@ def test_uneven_batches_are_refused(case, observation, judge):
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
     axes = {axis for spec in case.contract.batch.values() for axis in spec if isinstance(axis, str)}
     judge.clear(names(message, size, *(case.mesh[axis] for axis in axes)))
+
+
+@pytest.mark.clause("ERR-1", applies=has_device_dimension)
+def test_batches_without_device_dimension_are_refused(case, observation, judge):
+    """A batch without its device dimension (pmap) MUST be refused with an error that names its size and the number of
+    devices, also where the two are equal."""
+    for size, message in judge.see(observation.dimension_errors).items():
+        judge.clear(names(message, size, case.devices))
 
 
 @pytest.mark.clause("ERR-1", applies=distributed)

@@ -24,7 +24,7 @@ def test_groups_that_do_not_divide_are_refused():
     """A batch of which a device would hold half a group is an error that names its size, the axis and the group."""
     form = JaxForm(expert_parallel, {"expert": 8}, Momentum(), MoE(), batch_size=32)
     [batch] = form.batches(1)
-    with pytest.raises(ValueError, match="'x' of 32 examples is not divisible by expert=8·group=8"):
+    with pytest.raises(ValueError, match="'x' of 32 examples gives each device 4, which is not divisible by group=8"):
         form.shard_batch(batch)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from reference_impl.compat import NNX_OPTIMIZER_SHARDING
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
+from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.explicit import Explicit
 from reference_impl.forms.hybrid import Hybrid
 from reference_impl.forms.manual import Manual
@@ -78,7 +79,8 @@ REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_devi
 def cases() -> Iterator[Form]:
     """Plain JAX, NNX and by hand; SGD with momentum in both its forms, and Adam."""
     for page, axes in ANNOTATED:
-        yield JaxForm(page, axes, Momentum())
+        plain = EvaluatedForm if page is data_parallel else JaxForm
+        yield plain(page, axes, Momentum())
         if page.OPTIMIZER == page.PARAMETERS or NNX_OPTIMIZER_SHARDING:
             yield NnxForm(page, axes, Momentum())
     yield Hybrid(hsdp, HYBRID, Momentum())

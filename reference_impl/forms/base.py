@@ -61,6 +61,7 @@ class Form:
 
     framework: ClassVar[str] = "jax"
     explicit: ClassVar[bool] = False
+    device_dimension: ClassVar[bool] = False
     axis_type: ClassVar[AxisType] = AxisType.Auto
 
     def __post_init__(self) -> None:
@@ -112,6 +113,7 @@ class Form:
             forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
             step=traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
+            device_dimension=self.device_dimension,
         )
 
     @property
@@ -121,14 +123,18 @@ class Form:
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
         """The global batch on its devices. Raises ``ValueError`` where its size does not divide, in whole groups."""
-        axes = self.page.COMPUTE.of("batch")
-        size = prod(self.mesh.shape[axis] for axis in axes)
-        for name, value in batch.items():
-            if len(value) % (size * self.network.group):
-                parts = {"×".join(axes): size, "group": self.network.group}
-                by = "·".join(f"{part}={number}" for part, number in parts.items() if number > 1)
-                raise ValueError(f"batch field {name!r} of {len(value)} examples is not divisible by {by}")
+        self.check_divides(batch)
         return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
+
+    def check_divides(self, batch: Batch) -> None:
+        """Raises ``ValueError``, naming both numbers, where the examples do not divide among the devices, in groups."""
+        for name, axes in self.network.batch_axes.items():
+            self.page.COMPUTE.check(f"batch field {name!r}", axes, batch[name].shape, self.mesh_axes)
+            share = len(batch[name]) // prod(self.mesh_axes[axis] for axis in self.page.COMPUTE.of("batch"))
+            if share % self.network.group:
+                raise ValueError(
+                    f"batch field {name!r}: {share} examples a device are no groups of {self.network.group}"
+                )
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""

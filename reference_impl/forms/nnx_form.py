@@ -19,10 +19,10 @@ from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
 from reference_impl.forms.annotated import Annotated
 from reference_impl.forms.base import Form, OnMesh
-from reference_impl.models import mlp, mlp_nnx
+from reference_impl.models import cnn, cnn_nnx, mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
-MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP}
+MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP, cnn.CNN: cnn_nnx.CNN}
 """The NNX module of each model: it is made of the description, the storage mapping and ``rngs``."""
 
 State = tuple[nnx.Module, Any]

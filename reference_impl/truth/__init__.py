@@ -1,8 +1,19 @@
 """What the numbers must be: NumPy in float64, no JAX, and how far float32 rounding may take them from it."""
 
+from .cnn import CNNTruth
 from .judge import ModelTruth
 from .mlp import Loss, MLPTruth
 from .moe import MoETruth
 from .optimizers import Adam, AveragedMomentum, Momentum, Optimizer
 
-__all__ = ["Adam", "AveragedMomentum", "Loss", "MLPTruth", "MoETruth", "ModelTruth", "Momentum", "Optimizer"]
+__all__ = [
+    "Adam",
+    "AveragedMomentum",
+    "CNNTruth",
+    "Loss",
+    "MLPTruth",
+    "MoETruth",
+    "ModelTruth",
+    "Momentum",
+    "Optimizer",
+]

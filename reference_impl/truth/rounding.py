@@ -135,6 +135,15 @@ def gate(gradient: Rounded, z: Rounded, lean: float = 0) -> Rounded:
     return Rounded(gradient.value * openness, gradient.variance * chance_open + flips)
 
 
+def contest(z: Rounded) -> tuple[Array, Array]:
+    """One at the maximum of the last axis, 0 elsewhere; and each other entry's chance to be computed larger than it."""
+    top = z.value.argmax(-1)[..., None]
+    at_top = np.arange(z.value.shape[-1]) == top
+    value, variance = (np.take_along_axis(part, top, -1) for part in (z.value, z.variance))
+    lead = np.where(at_top, -np.inf, z.value - value)
+    return at_top.astype(np.float64), chance_positive(Rounded(lead, z.variance + variance))
+
+
 def softmax(z: Rounded) -> Rounded:
     """``exp(z − max z) / Σ exp(z − max z)`` over the last axis.
 

@@ -133,7 +133,8 @@ class Form:
             share = len(batch[name]) // prod(self.mesh_axes[axis] for axis in self.page.COMPUTE.of("batch"))
             if share % self.network.group:
                 raise ValueError(
-                    f"batch field {name!r}: {share} examples a device are no groups of {self.network.group}"
+                    f"batch field {name!r} of {len(batch[name])} examples gives each device {share}, which is not "
+                    f"divisible by group={self.network.group}"
                 )
 
     def on_mesh(self, specs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -67,26 +68,15 @@ class ByStride(Exchange):
         return all_to_all(dealt, "expert", split_axis=2, concat_axis=0, tiled=True).reshape(-1, E // n, P, M)
 
 
+@dataclass(frozen=True)
 class Misdirects(MoE):
-    """An exchange of tokens that goes astray."""
+    """Tokens travel otherwise than the page has it."""
 
-    exchange: Any
+    exchange: type[Exchange] = Exchange
 
     def apply(self, parameters: Any, x_BxD: Any, layout: Any) -> Any:
-        """In place of the page's."""
-        return super().apply(parameters, x_BxD, self.exchange)
-
-
-class ToNeighbours(Misdirects):
-    """See `ToTheNeighbour`."""
-
-    exchange = ToTheNeighbour()
-
-
-class Dealt(Misdirects):
-    """See `ByStride`."""
-
-    exchange = ByStride()
+        """By this exchange."""
+        return super().apply(parameters, x_BxD, self.exchange())
 
 
 def sums_experts(model: Any, parameters: Any, batch: Any) -> Any:
@@ -117,8 +107,8 @@ for name, network, page, axes, clauses in (
     ("capacity_ignored", IgnoresCapacity(), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4", "COM-11")),
     ("capacity_by_device", GroupsByDevice(), expert_parallel_shard_map, HALF, ("NUM-2", "NUM-4")),
     ("gates_of_one_device", ForgetsToNormalise(), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4")),
-    ("neighbours_expert", ToNeighbours(), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4")),
-    ("all_to_all_split_by_stride", Dealt(), expert_fsdp_shard_map, WIDE, ("NUM-2", "NUM-4")),
+    ("neighbours_expert", Misdirects(exchange=ToTheNeighbour), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4")),
+    ("all_to_all_split_by_stride", Misdirects(exchange=ByStride), expert_fsdp_shard_map, WIDE, ("NUM-2", "NUM-4")),
 ):
     plant(name, partial(Unchecked, network=network), page, axes, *clauses)
 

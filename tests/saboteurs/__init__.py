@@ -7,10 +7,20 @@ Each strategy has one fault, is named after it, and stands in `CAUGHT_BY` beside
 from collections.abc import Iterator
 
 from reference_impl.forms.base import Form
-from tests.saboteurs import collectives, communication, layout, numbers, running, sharded_state
+from tests.saboteurs import collectives, communication, experts, layout, numbers, running, sharded_state
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 
-__all__ = ["CAUGHT_BY", "collectives", "communication", "layout", "numbers", "running", "sharded_state", "strategies"]
+__all__ = [
+    "CAUGHT_BY",
+    "collectives",
+    "communication",
+    "experts",
+    "layout",
+    "numbers",
+    "running",
+    "sharded_state",
+    "strategies",
+]
 
 
 def strategies() -> Iterator[Form]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from meshproof.contract import Leaves, leaves
 from meshproof.layout import ranges
 from meshproof.numerics import bitwise
 
@@ -57,3 +58,8 @@ def bytes_per_device(arrays: list[jax.Array]) -> int:
         for shard in array.addressable_shards:
             held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
     return max(held.values(), default=0)
+
+
+def host(tree: Any) -> Leaves:
+    """A canonical tree as host arrays by path."""
+    return {path: np.asarray(array) for path, array in leaves(tree)}

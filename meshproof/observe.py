@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from meshproof.arrays import array_leaves, bytes_per_device, is_scalar, layout_of, moved, replicas_differ
+from meshproof.arrays import array_leaves, bytes_per_device, host, is_scalar, layout_of, moved, replicas_differ
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
-from meshproof.contract import Batch, Leaves, Part, Step, Tree, leaves
+from meshproof.contract import Batch, Part, Step, Tree, leaves
 from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import LeafLayout, observe_layout
@@ -40,6 +40,7 @@ from meshproof.observation import (
 )
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def observe(case: Case) -> Observation:
@@ -76,10 +77,9 @@ class _Session:
             "forward": self.attempt(lambda: self.program("loss", state), "loss"),
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
         }
-        seen["gradients"], seen["promotions"] = self.gradients(state)
-        seen["gradient_layout"] = self.attempt(
-            lambda: self.layout("gradients", self.strategy.gradients(state, self.batches[0])), "gradients"
-        )
+        gradients, seen["promotions"] = self.gradients(state)
+        seen["gradients"] = self.then(gradients, host)
+        seen["gradient_layout"] = self.then(gradients, lambda tree: self.layout("gradients", tree))
         seen["unchecked_gradients"] = self.attempt(
             lambda: host(self.strategy.unchecked_gradients(state, self.batches[0])), "unchecked_gradients"
         )
@@ -106,6 +106,10 @@ class _Session:
         except Exception as error:
             origin = traceback.extract_tb(error.__traceback__)[-1]
             return Failed(f"{type(error).__name__}: {error} ({origin.filename}:{origin.lineno} in {origin.name})")
+
+    def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
+        """What ``look`` sees in what was seen, if it was."""
+        return seen if isinstance(seen, NotSupported | Failed) else self.attempt(lambda: look(seen))
 
     @property
     def canonical_start(self) -> bool:
@@ -159,20 +163,20 @@ class _Session:
         ]
         return BatchLayout(observe_layout(placed, self.strategy.mesh, self.declared("batch")), tuple(displaced))
 
-    def gradients(self, state: Any) -> tuple[Seen[Leaves], Seen[tuple[str, ...]]]:
+    def gradients(self, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]]]:
         """The gradients, and what tracing them raises where JAX may not promote dtypes implicitly.
 
         The optimizer is not asked: optax itself raises a decay rate to an integer step count.
         """
 
-        def run() -> Seen[Leaves]:
-            return self.attempt(lambda: host(self.strategy.gradients(state, self.batches[0])), "gradients")
+        def run() -> Seen[Tree]:
+            return self.attempt(lambda: self.strategy.gradients(state, self.batches[0]), "gradients")
 
         with jax.numpy_dtype_promotion("strict"):
             strict = run()
         if isinstance(strict, Failed) and "promotion" in strict.reason:
             return run(), (strict.reason,)
-        return strict, () if isinstance(strict, dict) else strict
+        return strict, strict if isinstance(strict, NotSupported | Failed) else ()
 
     def program(self, member: str, state: Any) -> Program:
         """Compile ``loss`` or ``train_step`` ahead of time; JAX shares the executable with the later call."""
@@ -292,8 +296,3 @@ class _Session:
         except Exception as error:
             return str(error)
         return ""
-
-
-def host(tree: Any) -> Leaves:
-    """A canonical tree as host arrays by path."""
-    return {path: np.asarray(array) for path, array in leaves(tree)}

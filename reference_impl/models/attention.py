@@ -11,6 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax.lax import axis_index, axis_size, ppermute, stop_gradient
 
+MASKED = -1e30
+"""The score of a key that comes after the query: its weight is exactly zero."""
+
 
 def attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
     """(B, T, H, K): the values of the keys that each query sees, weighted by the softmax of its scores."""
@@ -25,7 +28,9 @@ def ring_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Ar
     (Liu et al. 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context").
     """
     devices, here, length = axis_size(over), axis_index(over), q_BxTxHxK.shape[1]
-    k_v, maximum_BxHxT, total_BxHxT, o_BxTxHxK = (k_BxSxHxK, v_BxSxHxK), -jnp.inf, 0.0, 0.0
+    maximum_BxHxT = jnp.full_like(q_BxTxHxK[..., 0].swapaxes(1, 2), -jnp.inf)
+    total_BxHxT, o_BxTxHxK = jnp.zeros_like(maximum_BxHxT), jnp.zeros_like(q_BxTxHxK)
+    k_v = k_BxSxHxK, v_BxSxHxK
     for hop in range(devices):
         k, v = k_v
         score_BxHxTxS = scores(q_BxTxHxK, k, here * length, (here - hop) % devices * length)
@@ -44,8 +49,8 @@ def ring_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Ar
 def scores(
     q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, first_query: jax.Array | int, first_key: jax.Array | int
 ) -> jax.Array:
-    """(B, H, T, S): scaled products of queries and keys; −∞, nearly, where a key comes after the query."""
+    """(B, H, T, S): scaled products of queries and keys; `MASKED` where a key comes after the query."""
     T, S = q_BxTxHxK.shape[1], k_BxSxHxK.shape[1]
     score_BxHxTxS = jnp.einsum("bthk,bshk->bhts", q_BxTxHxK, k_BxSxHxK) / sqrt(q_BxTxHxK.shape[-1])
     seen_TxS = (first_query + jnp.arange(T))[:, None] >= first_key + jnp.arange(S)
-    return jnp.where(seen_TxS, score_BxHxTxS, jnp.finfo(score_BxHxTxS.dtype).min)
+    return jnp.where(seen_TxS, score_BxHxTxS, MASKED)

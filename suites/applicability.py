@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from meshproof.cases import Case
 from meshproof.contract import Operation, Part
@@ -21,13 +21,21 @@ def distributed(case: Case) -> bool:
 
 
 def splits(part: Part) -> Rule:
-    """The contract splits a leaf of this part over the mesh, or leaves it open."""
+    """The contract splits a leaf of this part over an axis of more than one device, or leaves it open."""
 
     def rule(case: Case) -> bool:
         specs = getattr(case.contract, part)
-        return distributed(case) and (specs is None or any(any(spec) for spec in specs.values()))
+        return distributed(case) and (
+            specs is None or any(case.mesh[axis] > 1 for spec in specs.values() for axis in mesh_axes(spec))
+        )
 
     return rule
+
+
+def mesh_axes(spec: Iterable[str | tuple[str, ...] | None]) -> Iterator[str]:
+    """Every mesh axis of a spec."""
+    for entry in spec:
+        yield from () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
 def moves(payload: str, operation: Operation | None = None) -> Rule:

@@ -7,10 +7,14 @@ storage annotated alone the compiler is free to move activations instead, and do
 
 from __future__ import annotations
 
-from functools import cached_property
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.lax import with_sharding_constraint
 from jax.sharding import PartitionSpec
@@ -40,6 +44,46 @@ class Annotated(Whole):
         """``x`` (batch, *axes) or (batch, length, *axes) laid out."""
         leading = ("batch", length)[: x.ndim - len(axes)]
         return with_sharding_constraint(x, self.compute.spec((*leading, *axes)))
+
+    def products(
+        self, subscripts: str, x: jax.Array, kernels: Sequence[jax.Array], over: str, axes: Axes
+    ) -> list[jax.Array]:
+        """Several products of one activation, whose gradient is reduced once for all of them."""
+        return [self.leave(y, over, axes) for y in fan_out(subscripts, x, tuple(kernels))]
+
+    def share(self, w: jax.Array, axes: Axes) -> jax.Array:
+        """A copy for every part of the batch: the gradients of all uses are added there, and then reduced once."""
+        sizes = jax.sharding.get_abstract_mesh().shape
+        parts = prod(sizes[axis] for axis in self.compute.of("batch"))
+        copies = jnp.broadcast_to(w, (parts, *w.shape))
+        return with_sharding_constraint(copies, self.compute.spec(("batch", *axes)))
+
+    def use(self, function: Callable[[jax.Array, jax.Array], jax.Array], w: jax.Array, x: jax.Array) -> jax.Array:
+        """Every part of the batch with its own copy."""
+        y = jax.vmap(function)(w, x.reshape(len(w), -1, *x.shape[1:]))
+        return y.reshape(-1, *y.shape[2:])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def fan_out(subscripts: str, x: jax.Array, kernels: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """The einsum of ``x`` with each kernel; its gradient by ``x`` is one einsum, of all of them.
+
+    As a sum of several it would be reduced several times: not every compiler adds before it reduces.
+    """
+    return tuple(jnp.einsum(subscripts, x, w) for w in kernels)
+
+
+def fan_in(
+    subscripts: str, operands: tuple[jax.Array, tuple[jax.Array, ...]], gradients: tuple[jax.Array, ...]
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """The gradients of `fan_out`."""
+    x, kernels = operands
+    of_x, of_w, of_y = re.split(",|->", subscripts)
+    into_x = jnp.einsum(f"z{of_y},z{of_w}->{of_x}", jnp.stack(gradients), jnp.stack(kernels))
+    return into_x, tuple(jnp.einsum(f"{of_x},{of_y}->{of_w}", x, gradient) for gradient in gradients)
+
+
+fan_out.defvjp(lambda subscripts, x, kernels: (fan_out(subscripts, x, kernels), (x, kernels)), fan_in)
 
 
 class JaxForm(Form):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -22,3 +24,17 @@ class Whole:
     def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:
         """The einsum of an activation with a kernel, as it leaves."""
         return self.leave(jnp.einsum(subscripts, x, w), over, axes)
+
+    def products(
+        self, subscripts: str, x: jax.Array, kernels: Sequence[jax.Array], over: str, axes: Axes
+    ) -> list[jax.Array]:
+        """The same `product` with several kernels."""
+        return [self.product(subscripts, x, w, over, axes) for w in kernels]
+
+    def share(self, w: jax.Array, axes: Axes) -> jax.Array:
+        """A parameter that several `use` calls have in common."""
+        return w
+
+    def use(self, function: Callable[[jax.Array, jax.Array], jax.Array], w: jax.Array, x: jax.Array) -> jax.Array:
+        """``function(w, x)`` of a shared parameter and of something that has examples."""
+        return function(w, x)

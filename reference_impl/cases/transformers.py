@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.manual import Manual
+from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.gpt import GPT
 from reference_impl.strategies import (
     data_parallel,
@@ -30,7 +31,9 @@ OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
 
 
 def cases() -> Iterator[Form]:
-    """Plain JAX, and tensor parallelism by hand too."""
-    for page, axes in (*ANNOTATED, (tensor_parallel, MODEL)):
+    """Plain JAX, NNX, and tensor parallelism by hand too."""
+    for page, axes in ANNOTATED:
         yield JaxForm(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+        yield NnxForm(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+    yield JaxForm(tensor_parallel, MODEL, OPTIMIZER, GPT(), batch_size=BATCH)
     yield Manual(tensor_parallel_shard_map, MODEL, OPTIMIZER, GPT(), batch_size=BATCH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import jax
@@ -11,8 +12,30 @@ from jax.lax import all_gather, axis_index, axis_size, dynamic_slice_in_dim, psu
 
 from meshproof.contract import Tree
 from reference_impl.compat import gather_equal, varying
-from reference_impl.mapping import Mapping
+from reference_impl.mapping import Axes, Mapping, MeshAxes
 from reference_impl.models import Model
+
+
+def make_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
+    """Parameters as each device's own copy, along the axes of ``over`` that do not split them by ``mapping``."""
+
+    def own(leaf: jax.Array, axes: Axes) -> jax.Array:
+        return reduce(varying, shared_over(axes, mapping, over), leaf)
+
+    return jax.tree.map(own, dict(tree), model.axes)  # type: ignore[no-any-return]
+
+
+def mean_of_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
+    """The mean of all devices' gradients along ``over``; what a device does not share holds their sum already."""
+    devices = axis_size(over)
+    return jax.tree.map(  # type: ignore[no-any-return]
+        lambda leaf, axes: psum(leaf, shared_over(axes, mapping, over)) / devices, dict(tree), model.axes
+    )
+
+
+def shared_over(axes: Axes, mapping: Mapping, over: MeshAxes) -> MeshAxes:
+    """Those of the mesh axes along which all devices hold the same part of an array with these logical axes."""
+    return tuple(axis for axis in over if axis not in mapping.split(axes))
 
 
 @dataclass(frozen=True)
@@ -62,7 +85,7 @@ class Shards:
     def each(self, split: Callable[[jax.Array, int], Any], whole: Callable[[jax.Array], Any], tree: Tree) -> Tree:
         """``split(leaf, dimension)`` of every leaf that is split along a dimension, ``whole(leaf)`` of the others."""
 
-        def one(leaf: jax.Array, axes: tuple[str, ...]) -> Any:
+        def one(leaf: jax.Array, axes: Axes) -> Any:
             split_by = [self.over in self.mapping.of(logical) for logical in axes]
             return split(leaf, split_by.index(True)) if any(split_by) else whole(leaf)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from meshproof.cases import Case
 from meshproof.contract import Operation, Part
@@ -26,11 +26,13 @@ def has_device_dimension(case: Case) -> bool:
 
 
 def splits(part: Part) -> Rule:
-    """The contract splits a leaf of this part over the mesh, or leaves it open."""
+    """The contract splits a leaf of this part over an axis of more than one device, or leaves it open."""
 
     def rule(case: Case) -> bool:
         specs = getattr(case.contract, part)
-        return distributed(case) and (specs is None or any(any(spec) for spec in specs.values()))
+        return distributed(case) and (
+            specs is None or any(case.mesh[axis] > 1 for spec in specs.values() for axis in mesh_axes(spec))
+        )
 
     return rule
 
@@ -42,14 +44,19 @@ def splits_not(part: Part) -> Rule:
 
 def replica_axes(case: Case) -> set[str]:
     """The mesh axes that split batches and no parameter, where others split both."""
-    batch, parameters = mesh_axes(case, "batch"), mesh_axes(case, "parameters")
+    batch, parameters = axes_of(case, "batch"), axes_of(case, "parameters")
     return {axis for axis in batch - parameters if case.mesh[axis] > 1} if batch & parameters else set()
 
 
-def mesh_axes(case: Case, part: Part) -> set[str]:
+def axes_of(case: Case, part: Part) -> set[str]:
     """Every mesh axis that the contract splits a leaf of this part over."""
-    entries = (entry for spec in (getattr(case.contract, part) or {}).values() for entry in spec if entry)
-    return {axis for entry in entries for axis in ((entry,) if isinstance(entry, str) else entry)}
+    return {axis for spec in (getattr(case.contract, part) or {}).values() for axis in mesh_axes(spec)}
+
+
+def mesh_axes(spec: Iterable[str | tuple[str, ...] | None]) -> Iterator[str]:
+    """Every mesh axis of a spec."""
+    for entry in spec:
+        yield from () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
 def moves(payload: str, operation: Operation | None = None) -> Rule:

@@ -19,53 +19,8 @@ from jax.sharding import PartitionSpec
 from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
 from reference_impl.forms.base import Form, OnMesh, TrainState
-from reference_impl.mapping import Axes, Mapping
-from reference_impl.models.layout import Whole
-
-
-class Annotated(Whole):
-    """Activations laid out by a compute mapping as they enter and leave a region."""
-
-    def __init__(self, compute: Mapping) -> None:
-        self.compute = compute
-
-    def enter(self, x: jax.Array, into: str) -> jax.Array:
-        """A whole activation, where the kernel's columns are split."""
-        return self.place(x, self.spec(x.ndim, "length", ("embed",))) if x.ndim > 2 and self.compute.of(into) else x
-
-    def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
-        """A product, laid out."""
-        return self.place(y, self.spec_of_product(y.ndim, axes))
-
-    def dispatch(self, x_GxExPxM: jax.Array) -> jax.Array:
-        """Split by groups, then by experts: between the two the compiler sets an all-to-all."""
-        return self.at_experts(self.at_groups(x_GxExPxM))
-
-    def combine(self, y_GxExPxM: jax.Array) -> jax.Array:
-        """The other way."""
-        return self.at_groups(self.at_experts(y_GxExPxM))
-
-    def at_groups(self, x_GxExPxM: jax.Array) -> jax.Array:
-        """Every device has its own groups, and of each all experts' places."""
-        return self.place(x_GxExPxM, PartitionSpec(self.compute.of("batch")))
-
-    def at_experts(self, x_GxExPxM: jax.Array) -> jax.Array:
-        """Every device has its own experts, and their places in the groups of all devices that have other experts."""
-        experts = self.compute.of("experts")
-        others = tuple(axis for axis in self.compute.of("batch") if axis not in experts)
-        return self.place(x_GxExPxM, PartitionSpec(others, experts))
-
-    def spec_of_product(self, rank: int, axes: Axes) -> PartitionSpec:
-        """Between regions the layout of ``sequence``, within one that of ``length``."""
-        return self.spec(rank, "length" if self.compute.split(axes) else "sequence", axes)
-
-    def spec(self, rank: int, length: str, axes: Axes) -> PartitionSpec:
-        """The layout of (batch, *axes) or (batch, length, *axes)."""
-        return self.compute.spec((*("batch", length)[: rank - len(axes)], *axes))
-
-    def place(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """``x`` constrained."""
-        return with_sharding_constraint(x, spec)
+from reference_impl.forms.layouts import Annotated
+from reference_impl.mapping import Mapping
 
 
 class JaxForm(Form):

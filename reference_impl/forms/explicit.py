@@ -13,7 +13,8 @@ from jax.sharding import AxisType, PartitionSpec
 
 from meshproof.contract import Tree
 from reference_impl.compat import reshard
-from reference_impl.forms.annotated import Annotated, JaxForm
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Axes, Mapping
 
 

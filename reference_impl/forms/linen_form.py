@@ -16,8 +16,9 @@ from flax.training import train_state
 from jax.lax import with_sharding_constraint
 
 from meshproof.contract import Batch, Tree
-from reference_impl.forms.annotated import Annotated, JaxForm
+from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form, OnMesh
+from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp, mlp_linen
 from reference_impl.models.layout import Whole

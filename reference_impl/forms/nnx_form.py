@@ -17,12 +17,12 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
-from reference_impl.forms.annotated import Annotated
 from reference_impl.forms.base import Form, OnMesh
-from reference_impl.models import cnn, cnn_nnx, mlp, mlp_nnx
+from reference_impl.forms.layouts import Annotated
+from reference_impl.models import cnn, cnn_nnx, gpt, gpt_nnx, mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
-MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP, cnn.CNN: cnn_nnx.CNN}
+MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP, cnn.CNN: cnn_nnx.CNN, gpt.GPT: gpt_nnx.GPT}
 """The NNX module of each model: it is made of the description, the storage mapping and ``rngs``."""
 
 State = tuple[nnx.Module, Any]
@@ -142,8 +142,8 @@ class NnxForm(Form):
             graph, parameters, rest = nnx.split(model, nnx.Param, ...)
             in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.COMPUTE.specs(self.network.axes))
             nnx.replace_by_pure_dict(parameters, in_use)
-            logits_BxC = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE))
-            return self.network.mean_loss(logits_BxC, batch["y"])
+            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE))
+            return self.network.mean_loss(outputs, batch["y"])
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
         """The loss, and its gradients as the page keeps them."""

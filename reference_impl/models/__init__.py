@@ -54,6 +54,11 @@ class Model:
         """What tensor or expert parallelism would have to move, in the order of the forward pass."""
         raise NotImplementedError
 
+    @property
+    def keys_and_values(self) -> int:
+        """The elements of all keys and values of an example."""
+        raise NotImplementedError
+
     def truth(self, optimizer: Optimizer) -> ModelTruth:
         """The float64 judge of this model with an optimizer; it also draws the batches."""
         raise NotImplementedError

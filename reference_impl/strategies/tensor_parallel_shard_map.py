@@ -1,8 +1,8 @@
 """Tensor parallel by hand: Megatron's conjugate pair f and g around every column-row pair of layers.
 
-    parameters       mlp→model
-    gradients        mlp→model
-    optimizer state  mlp→model
+    parameters       heads→model, mlp→model
+    gradients        heads→model, mlp→model
+    optimizer state  heads→model, mlp→model
     batch            whole
     forward moves    all-reduce of activations over model
     step moves       all-reduce of activations over model

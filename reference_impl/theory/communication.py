@@ -59,6 +59,11 @@ def all_to_all(payload: str, over: str | MeshAxes) -> Line:
     return along("all-to-all", payload, over)
 
 
+def collective_permute(payload: str, over: str) -> Line:
+    """Every device gets what its neighbour had."""
+    return along("collective-permute", payload, over)
+
+
 def along(operation: Operation, payload: str, over: str | MeshAxes) -> Line:
     """A line over one mesh axis, by its name, or several."""
     return Line(operation, payload, (over,) if isinstance(over, str) else over)
@@ -89,6 +94,8 @@ class Traffic:
         """The S of everything that one line moves, per device and step."""
         if line.payload == "metrics":
             yield FLOAT32
+        elif line.operation == "collective-permute":
+            yield from self.passed_round(line.over[0], backward)
         elif line.payload == "activations":
             yield from self.activations(line, backward)
         elif line.payload == "parameters":
@@ -143,3 +150,9 @@ class Traffic:
                 gathers = line.operation == "all-gather"
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
                 yield rows * (first + second * backward) * FLOAT32
+
+    def passed_round(self, over: str, backward: bool) -> Iterator[int]:
+        """Keys and values visit every other device of a ring; backward, their gradients do."""
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        held = rows * self.model.keys_and_values // self.mesh[over] * FLOAT32
+        yield (self.mesh[over] - 1) * held * (1 + backward)

@@ -1,6 +1,7 @@
 """What the numbers must be: NumPy in float64, no JAX, and how far float32 rounding may take them from it."""
 
 from .cnn import CNNTruth
+from .gpt import GPTTruth
 from .judge import ModelTruth
 from .mlp import Loss, MLPTruth
 from .moe import MoETruth
@@ -10,6 +11,7 @@ __all__ = [
     "Adam",
     "AveragedMomentum",
     "CNNTruth",
+    "GPTTruth",
     "Loss",
     "MLPTruth",
     "MoETruth",

@@ -173,9 +173,9 @@ def rounding(value: Array) -> Array:
     return np.asarray(ROUNDING * value**2 + UNDERFLOW * (value != 0))
 
 
-def accumulation(total: Array, squares: Array, terms: int) -> Array:
+def accumulation(total: Array, squares: Array, terms: int | NDArray[np.int64]) -> Array:
     """Variance of rounding the partial sums of terms with sum T and sum of squares Q (see the module's docstring)."""
-    return ROUNDING * (((terms + 1) / 6 - 1 / terms) * squares + (terms + 1) / 3 * total**2)
+    return np.asarray(ROUNDING * (((terms + 1) / 6 - 1 / terms) * squares + (terms + 1) / 3 * total**2))
 
 
 def chance_positive(z: Rounded) -> Array:

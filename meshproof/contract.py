@@ -53,6 +53,10 @@ class Contract:
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
     collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
     every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
+
+    What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
+    ``mask`` the field that says which examples count, the others being padding; ``compute_dtype`` what products and
+    activations are computed in, while parameters, optimizer state, gradients and loss are float32.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -63,6 +67,9 @@ class Contract:
     step: tuple[Communication, ...] | None = None
     explicit: bool = False
     device_dimension: bool = False
+    microbatches: int = 1
+    mask: str | None = None
+    compute_dtype: str = "float32"
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Judgement, Truth, leaves, nest
+from meshproof.contract import Batch, Judgement, Truth, leaves, nest
 from meshproof.layout import LeafLayout
 from meshproof.numerics import Verdict
 from meshproof.observation import STEPS, Failed, NotExercised, NotSupported, Observation, Seen
@@ -134,8 +134,11 @@ class Truths:
     def __init__(self) -> None:
         self.computed: dict[tuple[Truth, str], Judgement] = {}
 
-    def of(self, case: Case, observation: Observation) -> Seen[Judgement]:
-        """Trained from the canonical values where the strategy can load them, else from what its ``init`` made."""
+    def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
+        """Trained from the canonical values where the strategy can load them, else from what its ``init`` made.
+
+        On the batches that the strategy was observed on, or on others.
+        """
         if not has_member(case.strategy, "truth"):
             return NotSupported("the implementation brings no truth")
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
@@ -145,10 +148,10 @@ class Truths:
             return observation.initial
         else:
             start = observation.initial
-        batches = tuple(case.strategy.batches(STEPS))
-        key = (truth, digest([start, *batches]))
+        given = tuple(case.strategy.batches(STEPS) if batches is None else batches)
+        key = (truth, digest([start, *given]))
         if key not in self.computed:
-            self.computed[key] = truth.train(nest(start), batches)
+            self.computed[key] = truth.train(nest(start), given)
         return self.computed[key]
 
 

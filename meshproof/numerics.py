@@ -28,6 +28,12 @@ estimates, and float32 training, sequential sums included, uses about a tenth of
 VACUOUS = 1e-2
 """A bound above this share of the signal judges nothing, and is itself a failure (NUM-10)."""
 
+VACUOUS_IN = {"float32": VACUOUS, "bfloat16": 0.5}
+"""The same, by the dtype that is computed in. In bfloat16 one ReLU in a thousand flips, which no bound can be small on.
+
+Half the signal is what the smallest wrong mean or sum is off by, a factor of two: beyond it even that could hide.
+"""
+
 Failure = Literal["missing", "unexpected", "shape", "dtype", "non-finite", "exceeds", "differs", "vacuous"]
 Observed = Mapping[str, Any]
 
@@ -102,11 +108,13 @@ class Verdict:
     __repr__ = __str__
 
 
-def judge(observed: Observed, truth: Leaves, rounding: Leaves, part: str = "leaves") -> Verdict:
+def judge(
+    observed: Observed, truth: Leaves, rounding: Leaves, part: str = "leaves", vacuous: float = VACUOUS
+) -> Verdict:
     """Every leaf against truth, within `MULTIPLE` standard deviations of float32 rounding, in truth's order.
 
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal. A leaf that is missing,
-    unexpected, of another shape or not finite fails, as does a bound that exceeds `VACUOUS` of the truth.
+    unexpected, of another shape or not finite fails, as does a bound that exceeds ``vacuous`` of the truth.
     Raises ``ValueError`` where truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
@@ -114,15 +122,15 @@ def judge(observed: Observed, truth: Leaves, rounding: Leaves, part: str = "leav
     for path, value in truth.items():
         if np.shape(value) != np.shape(rounding[path]):
             raise ValueError(f"{path}: truth has shape {np.shape(value)}, its rounding {np.shape(rounding[path])}")
-    return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth"))
+    return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous))
 
 
-def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss") -> Verdict:
+def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
     """A scalar, the same way."""
-    return judge({"loss": observed}, {"loss": np.asarray(truth)}, {"loss": np.asarray(rounding)}, part)
+    return judge({"loss": observed}, {"loss": np.asarray(truth)}, {"loss": np.asarray(rounding)}, part, vacuous)
 
 
-def judge_trajectory(observed: Trajectory, judgement: Judgement) -> tuple[Verdict, ...]:
+def judge_trajectory(observed: Trajectory, judgement: Judgement, vacuous: float = VACUOUS) -> tuple[Verdict, ...]:
     """Everything that training gave, in the order it is computed in, so that the first failure is nearest the cause.
 
     That is the first step's gradients, then of each step the loss, the optimizer state and the parameters.
@@ -131,18 +139,24 @@ def judge_trajectory(observed: Trajectory, judgement: Judgement) -> tuple[Verdic
     true, rounding = judgement.value, judgement.rounding
     if len(observed.steps) != len(true.steps):
         raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
-    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1")]
+    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous)]
     for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
+        state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
         verdicts += [
-            judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}"),
-            judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, f"optimizer state after step {number}"),
-            judge(saw.parameters, is_.parameters, by.parameters, f"parameters after step {number}"),
+            judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous),
+            judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous),
+            judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous),
         ]
     return tuple(verdicts)
 
 
 def agree(
-    left: Observed, right: Observed, rounding: Leaves, part: str = "leaves", names: tuple[str, str] = ("one", "other")
+    left: Observed,
+    right: Observed,
+    rounding: Leaves,
+    part: str = "leaves",
+    names: tuple[str, str] = ("one", "other"),
+    vacuous: float = VACUOUS,
 ) -> Verdict:
     """Two observed runs of the same mathematics against each other (NUM-8), in rounding's order.
 
@@ -151,7 +165,7 @@ def agree(
     twice what is allowed there, so this is the sharper claim.)
     """
     both = {path: sqrt(2) * real(deviation) for path, deviation in rounding.items()}
-    return pair(right, left, rounding, part, (names[1], names[0]), within(both, names[0]))
+    return pair(right, left, rounding, part, (names[1], names[0]), within(both, names[0], vacuous))
 
 
 def bitwise(
@@ -182,7 +196,7 @@ def pair(
     return Verdict(part, tuple(records))
 
 
-def within(rounding: Leaves, name: str) -> Judge:
+def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
     """The judge of one leaf against the reference of that ``name``, by the deviations in ``rounding``."""
 
     def judge_leaf(path: str, observed: np.ndarray, reference: np.ndarray) -> LeafRecord:
@@ -205,14 +219,14 @@ def within(rounding: Leaves, name: str) -> Judge:
         if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
             seen = f"is not what {name} has: {first(observed != reference, observed, reference)}; integers are exact"
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
-        failure, detail = explain(saw, is_, error, allowed, signal, name)
+        failure, detail = explain(saw, is_, error, allowed, signal, name, vacuous)
         return LeafRecord(path, error, allowed, signal, failure, detail)
 
     return judge_leaf
 
 
 def explain(
-    saw: np.ndarray, is_: np.ndarray, error: float, allowed: float, signal: float, name: str
+    saw: np.ndarray, is_: np.ndarray, error: float, allowed: float, signal: float, name: str, vacuous: float
 ) -> tuple[Failure | None, str]:
     """Which failure it is, in words: a constant factor that explains the whole error points at a wrong mean or sum."""
     share = ratio(allowed, signal)
@@ -226,11 +240,11 @@ def explain(
         else:
             cause = "no order of float32 operations explains that much"
         return "exceeds", f"is not {name}: {cause}"
-    if not (isfinite(allowed) and share <= VACUOUS):
+    if not (isfinite(allowed) and share <= vacuous):
         cause = (
             "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie: use other data or fewer steps"
         )
-        return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {VACUOUS:g}; {cause}"
+        return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
     return None, ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
-from meshproof.contract import Judgement
+from meshproof.contract import Batch, Judgement
 from meshproof.judging import Judge, Record, Truths, record_of
 from meshproof.observation import Observation
 from meshproof.observer import Observer, Outcome, Settings
@@ -197,7 +197,8 @@ class Conformance:
         """The matrix, the counts and the report's path."""
         path = self.config.getoption("conformance_report")
         if self.records:
-            report = self.report()
+            with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
+                report = self.report()
             write_summary(report, self.records.values(), terminalreporter)
             if path:
                 write_report(report, Path(path))
@@ -266,6 +267,14 @@ def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Obs
 def truth(case: Case, observation: Observation, conformance: Conformance, judge: Judge) -> Judgement:
     """What the case's numbers must be."""
     return judge.see(conformance.truths.of(case, observation))
+
+
+@pytest.fixture
+def truth_of(
+    case: Case, observation: Observation, conformance: Conformance, judge: Judge
+) -> Callable[[Iterable[Batch]], Judgement]:
+    """What the case's numbers would have to be on other batches."""
+    return lambda batches: judge.see(conformance.truths.of(case, observation, batches))
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ GROUPS = {
     "MEM": "Memory",
     "CMP": "Compilation",
     "ERR": "Errors",
+    "ACC": "Gradient accumulation",
+    "MIX": "Mixed precision",
     "MSK": "Masked batches",
 }
 """The heading of each group of clauses, in the order of the document."""

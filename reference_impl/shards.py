@@ -58,15 +58,17 @@ class Shards:
         """The whole parameters, the same on every device, and typed so."""
         return self.each(lambda shard, dimension: gather_equal(shard, self.over, dimension), lambda whole: whole, tree)
 
-    def scatter_mean(self, tree: Tree) -> Tree:
-        """Each device's shard of the mean of all devices' trees; the whole mean, where it is not split."""
+    def scatter_sum(self, tree: Tree) -> Tree:
+        """Each device's shard of the sum of all devices' trees; the whole sum, where it is not split."""
         return self.each(
-            lambda whole, dimension: (
-                psum_scatter(whole, self.over, scatter_dimension=dimension, tiled=True) / self.size
-            ),
-            lambda whole: psum(whole, self.over) / self.size,
+            lambda whole, dimension: psum_scatter(whole, self.over, scatter_dimension=dimension, tiled=True),
+            lambda whole: psum(whole, self.over),
             tree,
         )
+
+    def scatter_mean(self, tree: Tree) -> Tree:
+        """The same of the mean."""
+        return self.scatter_sum(jax.tree.map(lambda whole: whole / self.size, dict(tree)))
 
     def own(self, tree: Tree) -> Tree:
         """Each device's shard of what every device holds whole."""

@@ -74,6 +74,26 @@ def moves_not(payload: str) -> Rule:
     return lambda case: case.contract.step is None or not case.contract.moves(payload)
 
 
+def accumulates(case: Case) -> bool:
+    """A step takes its batch in several parts."""
+    return case.contract.microbatches > 1
+
+
+def masks(case: Case) -> bool:
+    """Batches are padded."""
+    return case.contract.mask is not None
+
+
+def in_float32(case: Case) -> bool:
+    """All is computed in float32."""
+    return case.contract.compute_dtype == "float32"
+
+
+def mixed(case: Case) -> bool:
+    """Products and activations are computed in fewer digits than parameters, gradients and loss. MIX-1 judges those."""
+    return not in_float32(case)
+
+
 def both(*rules: Rule) -> Rule:
     """All of these."""
     return lambda case: all(rule(case) for rule in rules)

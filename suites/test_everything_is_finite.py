@@ -7,6 +7,7 @@ import pytest
 
 from meshproof.contract import leaves
 from meshproof.numerics import VACUOUS, judge_trajectory
+from suites.applicability import in_float32
 
 
 @pytest.mark.clause("NUM-10")
@@ -21,7 +22,7 @@ def test_everything_is_finite(observation, judge):
     )
 
 
-@pytest.mark.clause("NUM-10")
+@pytest.mark.clause("NUM-10", applies=in_float32)
 def test_bounds_are_small(truth, judge):
     """A bound MUST NOT exceed 1e-2 of the signal that it judges."""
     records = [record for verdict in judge_trajectory(truth.value, truth) for record in verdict.records]

@@ -3,9 +3,10 @@
 import pytest
 
 from meshproof.numerics import judge as judge_leaves
+from suites.applicability import in_float32
 
 
-@pytest.mark.clause("NUM-2")
+@pytest.mark.clause("NUM-2", applies=in_float32)
 def test_first_gradients_equal_truth(observation, truth, judge):
     """The first step's gradients of every strategy MUST equal truth, leaf by leaf, before any optimizer."""
     gradients = judge.see(observation.gradients)

@@ -3,9 +3,10 @@
 import pytest
 
 from meshproof.numerics import judge_loss
+from suites.applicability import in_float32
 
 
-@pytest.mark.clause("NUM-4")
+@pytest.mark.clause("NUM-4", applies=in_float32)
 def test_losses_equal_truth(observation, truth, judge):
     """The loss MUST equal truth at every step, and the forward pass alone MUST give the first step's loss."""
     seen = [("forward pass", judge.see(observation.forward_loss), 0)]

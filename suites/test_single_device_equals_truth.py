@@ -4,10 +4,10 @@ import pytest
 
 from meshproof.contract import Trajectory
 from meshproof.numerics import judge_trajectory
-from suites.applicability import on_one_device
+from suites.applicability import both, in_float32, on_one_device
 
 
-@pytest.mark.clause("NUM-1", applies=on_one_device)
+@pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))
 def test_single_device_equals_truth(observation, truth, judge):
     """Single-device loss, per-leaf gradients, optimizer state and parameters MUST equal truth within the derived
     float32 bound."""

@@ -82,7 +82,7 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
 def reports(tmp_path_factory):
     """The records of one case: run in one process, and in two with its compilations kept and found again."""
     folder = tmp_path_factory.mktemp("reports")
-    chosen = "(fsdp-jax or data_parallel-jax) and not adam and not averaged"
+    chosen = "(fsdp-jax-mlp or data_parallel-jax-mlp) and not (adam or averaged or accumulated or bf16 or remat)"
     select = ["-k", chosen, "--compile-cache", folder / "cache"]
     alone, spread = folder / "alone.json", folder / "spread.json"
     runs = [

@@ -71,8 +71,8 @@ def test_missing_spec_is_noticed(checkout):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('@pytest.mark.clause("NUM-4")\n', "", "has no clause"),
-        ('clause("NUM-4")', 'clause("MUN-4")', "no group of 'MUN-4'"),
+        ('@pytest.mark.clause("NUM-4", applies=in_float32)\n', "", "has no clause"),
+        ('clause("NUM-4"', 'clause("MUN-4"', "no group of 'MUN-4'"),
     ],
     ids=["no clause", "unknown group"],
 )

@@ -130,7 +130,7 @@ class JaxForm(Form):
         self, forward: Callable[[Tree, Batch], jax.Array], parameters: Tree, batch: Batch
     ) -> tuple[jax.Array, Tree]:
         """The loss, and its gradients back in the storage layout."""
-        loss, gradients = jax.value_and_grad(forward)(parameters, batch)
+        loss, gradients = self.network.value_and_grad(forward)(parameters, batch)
         with jax.named_scope("synchronize_gradients"):
             return loss, self.lay(gradients, self.page.GRADIENTS)
 

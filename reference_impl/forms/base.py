@@ -102,7 +102,9 @@ class Form:
     @cached_property
     def contract(self) -> Contract:
         """The page's tables and budget, for this model, optimizer, mesh and batch."""
-        traffic = Traffic(self.network, self.page, self.mesh_axes, self.batch_size)
+        promises = self.network.promises
+        reductions = 1 if self.explicit else promises.get("microbatches", 1)
+        traffic = Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
         moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
@@ -114,6 +116,7 @@ class Form:
             step=traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
             device_dimension=self.device_dimension,
+            **promises,
         )
 
     @property

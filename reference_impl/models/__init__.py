@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -50,6 +50,11 @@ class Model:
         """The fields of a batch, with their logical axes."""
         raise NotImplementedError
 
+    @property
+    def promises(self) -> dict[str, Any]:
+        """The fields of a `Contract` that are the model's to fill: what a modifier does to it."""
+        return {}
+
     def regions(self) -> Iterator[Region]:
         """What tensor or expert parallelism would have to move, in the order of the forward pass."""
         raise NotImplementedError
@@ -77,4 +82,16 @@ class Model:
 
     def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
         """The scalar mean loss of the batch that this program sees."""
-        return self.mean_loss(self.apply(parameters, batch["x"], layout), batch["y"])
+        return self.loss_of(self.apply(parameters, batch["x"], layout), batch)
+
+    def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:
+        """The scalar mean loss of the outputs of a batch."""
+        return self.mean_loss(outputs, batch["y"])
+
+    def count(self, batch: Mapping[str, Any]) -> int | jax.Array:
+        """How many examples that mean is over."""
+        return len(batch["y"])
+
+    def value_and_grad(self, loss: Callable[..., jax.Array]) -> Callable[..., tuple[jax.Array, Any]]:
+        """``jax.value_and_grad`` of a mean loss of ``(parameters, batch, *rest)``."""
+        return jax.value_and_grad(loss)

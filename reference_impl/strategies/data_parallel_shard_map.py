@@ -1,4 +1,4 @@
-"""Data parallel by hand: each device differentiates its own examples' mean loss, then the gradients are averaged.
+"""Data parallel by hand: each device differentiates its own examples' mean loss, then all are averaged once.
 
     parameters       whole
     gradients        whole
@@ -9,11 +9,15 @@
 
 The footgun: in ``shard_map`` the gradient of a replicated parameter arrives already *summed* over the axis, and a
 ``pmean`` behind it trains on the sum. The parameters are therefore made varying first; then the average is ours.
+It is one of sums and counts to the very end: a mean of means is wrong as soon as one device has fewer valid examples.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
@@ -21,19 +25,25 @@ from reference_impl.models import Model
 from reference_impl.models.layout import Whole
 from reference_impl.strategies.data_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "average", "loss", "loss_and_gradients"]
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
-    """The mean of the devices' mean losses: their shares of the batch are equal."""
+    """The mean over the examples of all devices."""
     with jax.named_scope("forward"):
-        return jax.lax.pmean(model.loss(parameters, batch, Whole()), "data")
+        return average(model.loss(parameters, batch, Whole()), model.count(batch))
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every device's own loss and gradients, averaged once."""
     with jax.named_scope("forward"):
         own = jax.tree.map(lambda w: varying(w, "data"), parameters)
-        local = jax.value_and_grad(model.loss)(own, batch, Whole())
+        local = model.value_and_grad(model.loss)(own, batch, Whole())
     with jax.named_scope("synchronize_gradients"):
-        return jax.lax.pmean(local, "data")
+        return average(local, model.count(batch))
+
+
+def average(means: Any, count: int | jax.Array, add: Any = lambda sums: psum(sums, "data")) -> Any:
+    """The mean over the examples of all devices, of means over ``count`` of this device's own."""
+    sums, examples = add(jax.tree.map(lambda mean: mean * count, means)), psum(count, "data")
+    return jax.tree.map(lambda total: total / examples, sums)

@@ -13,13 +13,16 @@ The same table as ``fsdp``; here every collective is written where it happens.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
-from jax.lax import pmean
+from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
 from reference_impl.shards import Shards
+from reference_impl.strategies.data_parallel_shard_map import average
 from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
 __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
@@ -28,13 +31,19 @@ __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, compute on this device's examples, average."""
     with jax.named_scope("forward"):
-        return pmean(model.loss(Shards(model, PARAMETERS, "data").gather(parameters), batch, Whole()), "data")
+        return average(
+            model.loss(Shards(model, PARAMETERS, "data").gather(parameters), batch, Whole()), model.count(batch)
+        )
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Each device's gradients of the whole parameters, averaged into each device's shard."""
     shards = Shards(model, PARAMETERS, "data")
+
+    def add(sums: Any) -> Any:
+        return psum(sums[0], "data"), shards.scatter_sum(sums[1])
+
     with jax.named_scope("forward"):
-        local_loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
+        means = model.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, "data"), shards.scatter_mean(gradients)
+        return average(means, model.count(batch), add)

@@ -16,7 +16,7 @@ from meshproof.contract import Communication, Operation, leaves
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
 
-FLOAT32 = 4
+FLOAT32 = SCALAR = 4
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,17 @@ def along(operation: Operation, payload: str, over: str | MeshAxes) -> Line:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Prices the lines of a page, by its mappings, on one model, mesh and global batch size."""
+    """Prices the lines of a page, by its mappings, on one model, mesh and global batch size.
+
+    ``reductions`` is how often a step reduces gradients and metrics: once for each microbatch, where it does so inside
+    the loop.
+    """
 
     model: Model
     page: ModuleType
     mesh: dict[str, int]
     batch: int
+    reductions: int = 1
 
     def price(self, lines: list[Line], backward: bool) -> tuple[Communication, ...]:
         """The lines in bytes, over axes larger than one; those that move nothing on this mesh are left out."""
@@ -93,7 +98,8 @@ class Traffic:
     def sizes(self, line: Line, lines: list[Line], backward: bool) -> Iterator[int]:
         """The S of everything that one line moves, per device and step."""
         if line.payload == "metrics":
-            yield FLOAT32
+            sum_and_count = 2 if "mask" in self.model.promises else 1
+            yield sum_and_count * SCALAR * (self.reductions if backward else 1)
         elif line.operation == "collective-permute":
             yield from self.passed_round(line.over[0], backward)
         elif line.payload == "activations":
@@ -123,9 +129,9 @@ class Traffic:
             kept = summed - scattered
             at_once = kept in map(set, ways)
             if line.operation == "reduce-scatter" and set(line.over) == scattered:
-                yield in_use
+                yield in_use * self.reductions
             if line.operation == "all-reduce" and (set(line.over) == kept if at_once else kept.issuperset(line.over)):
-                yield in_use // prod(self.mesh[axis] for axis in scattered)
+                yield in_use // prod(self.mesh[axis] for axis in scattered) * self.reductions
 
     def parameters(self) -> Iterator[tuple[int, Axes]]:
         """Each parameter's bytes in use on a device, and its logical axes."""

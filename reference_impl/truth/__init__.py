@@ -3,6 +3,7 @@
 from .cnn import CNNTruth
 from .gpt import GPTTruth
 from .judge import ModelTruth
+from .masked import MaskedTruth
 from .mlp import Loss, MLPTruth
 from .moe import MoETruth
 from .optimizers import Adam, AveragedMomentum, Momentum, Optimizer
@@ -14,6 +15,7 @@ __all__ = [
     "GPTTruth",
     "Loss",
     "MLPTruth",
+    "MaskedTruth",
     "MoETruth",
     "ModelTruth",
     "Momentum",

@@ -20,6 +20,10 @@ class ModelTruth:
     optimizer: Optimizer
     seed: int
 
+    def in_bfloat16(self) -> ModelTruth:
+        """The same mathematics, computed in bfloat16 from float32 parameters to a float32 loss."""
+        raise NotImplementedError
+
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The global shape of every parameter by path, in the model's order."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ Dense layers with ReLU between them; the last is linear. Parameters are flat: ``
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from meshproof.contract import Batch
 
+from .bfloat16 import narrow, widen
 from .data import draw_bell, examples, float32
 from .judge import ModelTruth, check_array, check_labels
 from .optimizers import Momentum, Optimizer, Values
@@ -33,6 +34,7 @@ pre-activations a step, each known to a millionth. Other shapes may need another
 """
 
 Loss = Literal["softmax_cross_entropy", "mean_squared_error"]
+Compute = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,17 @@ class MLPTruth(ModelTruth):
     loss: Loss = "softmax_cross_entropy"
     optimizer: Optimizer = field(default_factory=Momentum)
     seed: int = SEED
+    compute: Compute = "float32"
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2 or min(self.widths) < 1:
             raise ValueError(f"widths {self.widths}: an MLP needs at least an input and an output width, all positive")
         if self.loss not in LOSSES:
             raise ValueError(f"loss {self.loss!r} is none of {sorted(LOSSES)}")
+
+    def in_bfloat16(self) -> MLPTruth:
+        """The same network, computed in bfloat16 from float32 parameters to a float32 loss."""
+        return replace(self, compute="bfloat16")
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The global shape of every parameter by path, in the model's order."""
@@ -106,10 +113,12 @@ class MLPTruth(ModelTruth):
 
         The cross-entropy is averaged over B, the squared error over B·C.
         """
-        h, z = forward(parameters, exact(batch["x"]))
-        value, dz_BxC = LOSSES[self.loss](z[-1], np.asarray(batch["y"]))
-        gradients = backward(parameters, h, z, dz_BxC, lean)
-        return value, {path: gradients[path] for path in parameters}
+        narrowed = KEPT[self.compute]
+        used = {path: narrowed(parameter) for path, parameter in parameters.items()}
+        h, z = forward(used, narrowed(exact(batch["x"])))
+        value, dz_BxC = LOSSES[self.loss](widen(z[-1]), np.asarray(batch["y"]))
+        gradients = backward(used, h, z, narrowed(dz_BxC), lean)
+        return value, {path: widen(gradients[path]) for path in parameters}
 
 
 def forward(parameters: Values, x_BxD: Rounded) -> tuple[list[Rounded], list[Rounded]]:
@@ -156,6 +165,10 @@ LOSSES: dict[Loss, Callable[[Rounded, np.ndarray], tuple[Rounded, Rounded]]] = {
     "softmax_cross_entropy": softmax_cross_entropy,
     "mean_squared_error": mean_squared_error,
 }
+
+
+KEPT: dict[Compute, Callable[[Rounded], Rounded]] = {"float32": lambda x: x, "bfloat16": narrow}
+"""How parameters, inputs and the gradient of the outputs are kept from there on; the loss is always float32's."""
 
 
 def depth(parameters: Values) -> int:

@@ -21,7 +21,7 @@ Nothing here knows of an order, a block size or a device count: the bound is a p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erfc, sqrt
 from typing import Any
 
@@ -67,7 +67,7 @@ class Rounded:
         return self + (-constant(other))
 
     def __neg__(self) -> Rounded:
-        return Rounded(-self.value, self.variance)
+        return replace(self, value=-self.value)
 
     def __mul__(self, other: Rounded | float) -> Rounded:
         right = constant(other)
@@ -83,7 +83,7 @@ class Rounded:
     @property
     def T(self) -> Rounded:  # noqa: N802 (NumPy's own name)
         """The transpose: it moves values and rounds nothing."""
-        return Rounded(self.value.T, self.variance.T)
+        return replace(self, value=self.value.T, variance=self.variance.T)
 
     def sum(self, axis: int | None = None) -> Rounded:
         """The sum over one axis, or over all, in any order."""
@@ -118,7 +118,7 @@ def constant(value: Rounded | float) -> Rounded:
 
 def relu(z: Rounded) -> Rounded:
     """``max(z, 0)``. An error of z shows as often as z is positive."""
-    return Rounded(np.maximum(z.value, 0), z.variance * chance_positive(z))
+    return replace(z, value=np.maximum(z.value, 0), variance=z.variance * chance_positive(z))
 
 
 def gate(gradient: Rounded, z: Rounded, lean: float = 0) -> Rounded:
@@ -132,7 +132,7 @@ def gate(gradient: Rounded, z: Rounded, lean: float = 0) -> Rounded:
     chance_of_flip = np.where(is_open, 1 - chance_open, chance_open)
     flips = chance_of_flip * gradient.value**2
     openness = is_open + lean * np.where(is_open, -1, 1) * np.sqrt(chance_of_flip) if lean else is_open
-    return Rounded(gradient.value * openness, gradient.variance * chance_open + flips)
+    return replace(gradient, value=gradient.value * openness, variance=gradient.variance * chance_open + flips)
 
 
 def contest(z: Rounded) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     experts,
     layout,
     linen,
+    modifiers,
     numbers,
     pmap,
     running,

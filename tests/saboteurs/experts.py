@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -110,18 +109,27 @@ for name, network, page, axes, clauses in (
     ("neighbours_expert", Misdirects(exchange=ToTheNeighbour), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4")),
     ("all_to_all_split_by_stride", Misdirects(exchange=ByStride), expert_fsdp_shard_map, WIDE, ("NUM-2", "NUM-4")),
 ):
-    plant(name, partial(Unchecked, network=network), page, axes, *clauses)
+    plant(name, Unchecked, page, axes, *clauses, network=network)
 
-mixture = partial(Unchecked, network=MoE())
-plant("experts_summed", mixture, expert_parallel_shard_map, EXPERT, "NUM-2", "NUM-3", loss_and_gradients=sums_experts)
+plant(
+    "experts_summed",
+    Unchecked,
+    expert_parallel_shard_map,
+    EXPERT,
+    "NUM-2",
+    "NUM-3",
+    network=MoE(),
+    loss_and_gradients=sums_experts,
+)
 plant(
     "experts_not_summed_over_data",
-    mixture,
+    Unchecked,
     expert_fsdp_shard_map,
     WIDE,
     "NUM-2",
     "COM-2",
     "COM-4",
+    network=MoE(),
     loss_and_gradients=forgets_data,
 )
-plant("experts_by_storage_alone", partial(StorageOnly, network=MoE()), expert_fsdp, WIDE, "COM-10", "COM-11")
+plant("experts_by_storage_alone", StorageOnly, expert_fsdp, WIDE, "COM-10", "COM-11", network=MoE())

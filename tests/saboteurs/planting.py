@@ -9,6 +9,8 @@ from typing import Any
 
 from reference_impl.forms.base import Form
 from reference_impl.forms.manual import Manual
+from reference_impl.models import Model
+from reference_impl.models.mlp import MLP
 from reference_impl.truth import Momentum
 
 ONE, DATA, MODEL, BOTH = {"data": 1}, {"data": 8}, {"model": 8}, {"data": 2, "model": 4}
@@ -25,10 +27,16 @@ Unchecked = partial(Manual, check_vma=False)
 
 
 def plant(
-    name: str, form: Callable[..., Form], page: Any, axes: dict[str, int], *caught_by: str, **members: Any
+    name: str,
+    form: Callable[..., Form],
+    page: Any,
+    axes: dict[str, int],
+    *caught_by: str,
+    network: Model = MLP(),  # noqa: B008 - frozen
+    **members: Any,
 ) -> None:
     """One strategy: ``page`` under another name, with some of its members replaced."""
     renamed = ModuleType(name)
     renamed.__dict__.update({key: value for key, value in vars(page).items() if not key.startswith("__")} | members)
-    PLANTED.append(form(renamed, axes, Momentum()))
+    PLANTED.append(form(renamed, axes, Momentum(), network))
     CAUGHT_BY[name] = set(caught_by)

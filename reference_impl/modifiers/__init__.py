@@ -1,0 +1,78 @@
+"""What composes with every strategy that it makes sense for: models that wrap a model, and change one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from reference_impl.mapping import Axes
+from reference_impl.models import Model, Region
+from reference_impl.models.layout import Whole
+from reference_impl.truth import ModelTruth, Optimizer
+
+
+@dataclass(frozen=True)
+class Modified(Model):
+    """A model as it is. A modifier is a subclass that changes one of these members; modifiers nest in any order."""
+
+    model: Model
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The model's name: what modifies it stands in the case's variant."""
+        return self.model.name
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The model's."""
+        return self.model.axes
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """The model's."""
+        return self.model.shapes
+
+    @property
+    def batch_axes(self) -> dict[str, Axes]:
+        """The model's."""
+        return self.model.batch_axes
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """The model's."""
+        return self.model.promises
+
+    def regions(self) -> Iterator[Region]:
+        """The model's."""
+        return self.model.regions()
+
+    def truth(self, optimizer: Optimizer) -> ModelTruth:
+        """The model's: whatever rounds no otherwise is judged by the same numbers."""
+        return self.model.truth(optimizer)
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """The model's."""
+        return self.model.init(key)
+
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
+        """The model's."""
+        return self.model.apply(parameters, x, layout)
+
+    def mean_loss(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        """The model's."""
+        return self.model.mean_loss(outputs, labels)
+
+    def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:
+        """The model's."""
+        return self.model.loss_of(outputs, batch)
+
+    def count(self, batch: Mapping[str, Any]) -> int | jax.Array:
+        """The model's."""
+        return self.model.count(batch)
+
+    def value_and_grad(self, loss: Callable[..., jax.Array]) -> Callable[..., tuple[jax.Array, Any]]:
+        """The model's."""
+        return self.model.value_and_grad(loss)

@@ -1,0 +1,46 @@
+"""Mixed precision: products and activations in bfloat16, everything that is kept or added up over time in float32.
+
+    parameters, gradients, optimizer state   float32, at rest and on the move
+    parameters in use, inputs, activations   bfloat16
+    outputs (logits) and loss                float32
+
+An update is far smaller than the last bit of a bfloat16 parameter: a master copy in bfloat16 would not learn. The cast
+stands inside what is differentiated, so its transpose brings each gradient back to float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from reference_impl.models.layout import Whole
+from reference_impl.modifiers import Modified
+from reference_impl.truth import ModelTruth, Optimizer
+
+
+@dataclass(frozen=True)
+class MixedPrecision(Modified):
+    """A model that computes in bfloat16."""
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """The dtype of the activations."""
+        return self.model.promises | {"compute_dtype": "bfloat16"}
+
+    def truth(self, optimizer: Optimizer) -> ModelTruth:
+        """The judge of the same mathematics, who allows for bfloat16's rounding."""
+        return self.model.truth(optimizer).in_bfloat16()
+
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
+        """The outputs, in float32."""
+        narrow_parameters = jax.tree.map(narrow, parameters)
+        return self.model.apply(narrow_parameters, narrow(x), layout).astype(jnp.float32)
+
+
+def narrow(value: jax.Array) -> jax.Array:
+    """In bfloat16; what is no float, such as a token, as it is."""
+    return value.astype(jnp.bfloat16) if jnp.issubdtype(value.dtype, jnp.floating) else value

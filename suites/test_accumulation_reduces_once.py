@@ -1,0 +1,33 @@
+"""What accumulation must not cost."""
+
+import pytest
+
+from meshproof.traffic import compare_traffic
+from suites.applicability import accumulates, both, moves
+from suites.twins import unaccumulated
+
+
+@pytest.mark.clause("COM-9", applies=both(accumulates, moves("gradients")))
+def test_accumulation_reduces_once(case, cases, observation, observe_also, judge):
+    """Gradient accumulation over k microbatches MUST reduce as many gradient bytes as a step without it, or k times as
+    many where the budget says so."""
+    twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
+    seen, budgeted = gradient_bytes(case, observation, judge)
+    once, budgeted_once = gradient_bytes(twin, observe_also(twin), judge)
+    times = budgeted / budgeted_once
+    judge.ratio(seen / (times * once))
+    if times not in (1, case.contract.microbatches):
+        judge.fail([f"the budget reduces gradients {times:g} times; expected 1 or {case.contract.microbatches}"])
+    if seen != times * once:
+        judge.fail([f"{seen:,} bytes of gradients are reduced, by {twin.id} {once:,}; expected {times:g} times those"])
+
+
+def gradient_bytes(case, observation, judge):
+    """Bytes of gradients that a step reduces, seen and budgeted; what else is budgeted in their lanes is taken off."""
+    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    own = [line for line in budget if line.payload == "gradients"]
+    lanes = {(line.operation, line.axes) for line in own}
+    other = sum(line.bytes for line in budget if (line.operation, line.axes) in lanes and line not in own)
+    traffic = compare_traffic(judge.see(judge.see(observation.step).collectives), budget)
+    seen = sum(one.seen if one.seen is not None else float("inf") for one in traffic if one.lane in lanes)
+    return seen - other, sum(line.bytes for line in own)

@@ -1,0 +1,58 @@
+"""Modifiers where no whole case is needed: what is split, what is refused, what is a truth's own."""
+
+import numpy as np
+import pytest
+
+from reference_impl.models.mlp import MLP
+from reference_impl.modifiers.accumulation import Accumulated, split
+from reference_impl.modifiers.masking import Masked
+from reference_impl.truth import MaskedTruth, MLPTruth, Momentum
+
+SMALL = (5, 7, 6, 4)
+
+
+def test_each_device_splits_its_own_examples():
+    """Whatever divides a batch among devices, its parts hold the examples of each in the same place: none moves."""
+    parts = split({"x": np.arange(24).reshape(24, 1)}, 3)["x"]
+    assert parts.shape == (3, 8, 1)
+    for devices in (2, 4, 8):
+        held = np.split(parts, devices, axis=1)
+        assert [sorted(part.ravel()) for part in held] == np.arange(24).reshape(devices, -1).tolist()
+
+
+def test_too_few_examples_are_refused():
+    """A batch that does not divide into the microbatches is an error that names both numbers."""
+    with pytest.raises(ValueError, match=r"'x' of 6 examples is not divisible by 4 microbatches"):
+        split({"x": np.zeros((6, 2))}, 4)
+
+
+def test_modifiers_nest_in_any_order():
+    """Each keeps what the other promises, and the model's name, shapes and truth."""
+    for network in (Accumulated(Masked(MLP(SMALL)), 2), Masked(Accumulated(MLP(SMALL), 2))):
+        assert network.promises == {"microbatches": 2, "mask": "mask"}
+        assert network.batch_axes == {**MLP(SMALL).batch_axes, "mask": ("batch",)}
+        assert (network.name, network.shapes) == ("mlp", MLP(SMALL).shapes)
+        assert network.truth(Momentum()) == MaskedTruth(MLPTruth(SMALL))
+
+
+def test_a_masked_truth_is_that_of_the_valid_examples():
+    """Whatever the padding holds, the numbers are those of a batch that never had it."""
+    truth = MaskedTruth(MLPTruth(SMALL))
+    [batch] = truth.batches(1, 16)
+    kept = {name: field[batch["mask"]] for name, field in batch.items() if name != "mask"}
+    padded = batch | {"x": np.where(batch["mask"][:, None], batch["x"], np.nan).astype(np.float32)}
+    start = truth.initial_parameters()
+    expected = truth.model.train(start, [kept]).value
+    assert 0 < len(kept["x"]) < 16
+    for one in (padded, kept):
+        seen = truth.train(start, [one]).value
+        assert seen.steps[0].loss == expected.steps[0].loss
+        assert all(np.array_equal(seen.gradients[path], value) for path, value in expected.gradients.items())
+
+
+@pytest.mark.parametrize("mask", [np.ones(16), np.ones(15, bool)], ids=["float", "short"])
+def test_a_strange_mask_is_refused(mask):
+    """A mask that is no truth value for each example is an error that names what it is."""
+    truth = MaskedTruth(MLPTruth(SMALL))
+    with pytest.raises(ValueError, match=r"mask is (float64\(16,\)|bool\(15,\)), expected bool\(16,\)"):
+        truth.train(truth.initial_parameters(), [truth.model.batches(1, 16)[0] | {"mask": mask}])

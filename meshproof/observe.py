@@ -112,7 +112,10 @@ class _Session:
         )
 
     def part(self, part: Part, state: Any) -> Any:
-        tree = dict(leaves(getattr(self.strategy, part)(state)))
+        lies_elsewhere = has_member(self.strategy, "at_rest")
+        tree = dict(
+            leaves(self.strategy.at_rest(state)[part] if lies_elsewhere else getattr(self.strategy, part)(state))
+        )
         if unmatched := self.case.contract.unmatched(part, tree):
             raise LookupError(
                 f"the contract declares {part} {unmatched}, but of the leaves {sorted(tree)} none matches"

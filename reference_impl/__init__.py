@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference_impl.cases import perceptrons
+from reference_impl.cases import perceptrons, pipelines
 from reference_impl.forms.base import Form
 
-FAMILIES = (perceptrons,)
+FAMILIES = (perceptrons, pipelines)
 
 
 def strategies() -> Iterator[Form]:

@@ -94,17 +94,21 @@ class Form:
     @cached_property
     def contract(self) -> Contract:
         """The page's tables and budget, for this model, optimizer, mesh and batch."""
-        traffic = Traffic(self.network, self.page, self.mesh_axes, self.batch_size)
         moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
             parameters=dict(leaves(self.page.PARAMETERS.specs(self.network.axes))),
             optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
-            forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
-            step=traffic.price(self.page.COMMUNICATION.step, backward=True),
+            forward=self.traffic.price(self.page.COMMUNICATION.forward, backward=False),
+            step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
         )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What prices the budget."""
+        return Traffic(self.network, self.page, self.mesh_axes, self.batch_size)
 
     @property
     def batch_specs(self) -> dict[str, PartitionSpec]:

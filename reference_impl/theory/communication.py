@@ -15,6 +15,7 @@ from types import ModuleType
 from meshproof.contract import Communication, Operation, leaves
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
+from reference_impl.theory.schedules import Schedule
 
 FLOAT32 = 4
 
@@ -47,6 +48,11 @@ def all_gather(payload: str, over: str) -> Line:
 def all_reduce(payload: str, over: str | MeshAxes) -> Line:
     """Every device gets the sum over all, along one mesh axis or several at once."""
     return Line("all-reduce", payload, (over,) if isinstance(over, str) else over)
+
+
+def collective_permute(payload: str, over: str) -> Line:
+    """Every device hands on to another, as one stage to the next."""
+    return Line("collective-permute", payload, (over,))
 
 
 def reduce_scatter(payload: str, over: str) -> Line:
@@ -100,7 +106,9 @@ class Traffic:
         It is scattered over those of them that split it at rest, and what remains is all-reduced over the others.
         """
         for in_use, axes in self.parameters():
-            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence"))} - {*self.page.COMPUTE.split(axes)}
+            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence", "layers"))} - {
+                *self.page.COMPUTE.split(axes)
+            }
             scattered = summed & {*self.page.GRADIENTS.split(axes)}
             if line.operation == "reduce-scatter" and set(line.over) == scattered:
                 yield in_use
@@ -125,3 +133,25 @@ class Traffic:
                 gathers = line.operation == "all-gather"
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
                 yield rows * (first + second * backward) * FLOAT32
+
+
+@dataclass(frozen=True)
+class PipelineTraffic(Traffic):
+    """The same where a schedule moves the activations: in every tick, also those of idle stages."""
+
+    schedule: Schedule
+
+    def activations(self, line: Line, backward: bool) -> Iterator[int]:
+        """What is handed on in every tick; and what a stage that is split itself moves in it.
+
+        As many ticks go forward as go backward. A backward computes its forward anew, and moves what that moves.
+        """
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        forwards, examples = self.schedule.ticks // 2, rows // self.schedule.microbatches
+        for region in self.model.regions():
+            if line.operation == "collective-permute":
+                yield examples * region.left * forwards * (1 + backward) * FLOAT32
+                return
+            if self.page.COMPUTE.of(region.axis) == line.over:
+                elements = region.left + (region.left + region.entered) * backward
+                yield examples * elements * forwards * FLOAT32 // self.schedule.depths

@@ -17,6 +17,7 @@ GROUPS = {
     "COM": "Communication",
     "MEM": "Memory",
     "CMP": "Compilation",
+    "PIP": "Pipelines",
     "ERR": "Errors",
 }
 """The heading of each group of clauses, in the order of the document."""

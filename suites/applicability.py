@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meshproof.cases import Case
+from meshproof.cases import Case, has_member
 from meshproof.contract import Operation, Part
+from meshproof.schedules import count
 
 Rule = Callable[[Case], bool]
 
@@ -38,6 +39,32 @@ def moves(payload: str, operation: Operation | None = None) -> Rule:
 def moves_not(payload: str) -> Rule:
     """The budget has no line for this payload, or is left open."""
     return lambda case: case.contract.step is None or not case.contract.moves(payload)
+
+
+def moves_within_layers(case: Case) -> bool:
+    """The budget moves activations otherwise than from one stage of a pipeline to the next, or is left open."""
+    lines = case.contract.step
+    return distributed(case) and (
+        lines is None or any(line.payload == "activations" and line.operation != "collective-permute" for line in lines)
+    )
+
+
+def pipelined(case: Case) -> bool:
+    """The strategy shows the schedule of a pipeline."""
+    return has_member(case.strategy, "schedule")
+
+
+def starved(case: Case) -> bool:
+    """A pipeline of fewer microbatches than stages."""
+    if not pipelined(case):
+        return False
+    counts = count(case.strategy.schedule)
+    return counts.microbatches < counts.stages
+
+
+def unless(rule: Rule) -> Rule:
+    """Not this."""
+    return lambda case: not rule(case)
 
 
 def both(*rules: Rule) -> Rule:

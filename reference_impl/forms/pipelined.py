@@ -43,7 +43,7 @@ class Pipelined(Manual):
         """The page's schedule on this mesh. Warns of fewer microbatches than stages."""
         return self.page.make_schedule(self.mesh_axes[STAGE], self.microbatches)
 
-    @property
+    @cached_property
     def schedule(self) -> tuple[Slot, ...]:
         """The schedule as data."""
         return self.timetable.slots

@@ -55,9 +55,10 @@ class Schedule:
     @cached_property
     def phases(self) -> tuple[range, range, range]:
         """The ticks of warm-up (forwards only), steady state (both) and cool-down (backwards only)."""
-        last_forward = max(slot.tick for slot in self.slots if slot.direction == "forward")
+        forwards = [slot.tick for slot in self.slots if slot.direction == "forward"]
         backwards = [slot.tick for slot in self.slots if slot.direction == "backward"]
-        warm, steady = min(backwards, default=self.ticks), last_forward + 1
+        warm = min(backwards, default=self.ticks)
+        steady = max(warm, 1 + max(forwards))
         return range(warm), range(warm, steady), range(steady, self.ticks)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,8 @@ def plant(name: str, form: type[Form], page: Any, axes: dict[str, int], *caught_
     CAUGHT_BY[name] = set(caught_by)
 
 
+@dataclass(frozen=True)
 class Unchecked(Manual):
     """A manual form without JAX's own check that replicated outputs are replicated: faults reach the suites."""
 
-    check_vma = False
+    check_vma: bool = False

@@ -24,6 +24,7 @@ Batch = Mapping[str, Any]
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
 Part = Literal["parameters", "gradients", "optimizer_state", "batch"]
+Direction = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
-    to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
+    to the ``PartitionSpec`` at rest; the first pattern that matches wins. Paths are those of `Strategy.at_rest` where
+    the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything that
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
     collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
     every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
@@ -91,6 +93,21 @@ class Contract:
     def moves(self, payload: str, operation: Operation | None = None) -> bool:
         """Whether the step's budget has a line for this payload (and operation)."""
         return any(line.payload == payload and operation in (None, line.operation) for line in self.step or ())
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One entry of a pipeline's schedule: in ``tick``, ``stage`` takes ``microbatch`` forward or backward.
+
+    ``chunk`` counts the groups of layers of one stage, where it has several. A tick is the time of one slot; a stage
+    that has no slot in a tick is idle.
+    """
+
+    tick: int
+    stage: int
+    microbatch: int
+    direction: Direction
+    chunk: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,8 +171,10 @@ class Strategy(Protocol):
     (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
     ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), ``evaluate(state, batch)``
     (of a host batch of any number of examples up to the usual: ``{"loss", "correct"}``, each as the pair of its sum
-    over the examples and their number), and of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
-    ``check_vma=False``).
+    over the examples and their number), of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
+    ``check_vma=False``), of a pipeline its ``schedule`` (`Slot` entries in the order of their ticks), and
+    ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that really lie on the devices,
+    where those are not the canonical ones, as where a pipeline stacks its layers.
     """
 
     name: str

@@ -129,13 +129,16 @@ class _Session:
     def layouts(self, state: Any) -> Layouts:
         arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
         return Layouts(
-            parameters=self.attempt(lambda: self.layout("parameters", self.strategy.parameters(state)), "parameters"),
-            optimizer_state=self.attempt(
-                lambda: self.layout("optimizer_state", self.strategy.optimizer_state(state)), "optimizer_state"
-            ),
+            parameters=self.attempt(lambda: self.part("parameters", state), "parameters"),
+            optimizer_state=self.attempt(lambda: self.part("optimizer_state", state), "optimizer_state"),
             state_bytes=bytes_per_device(arrays),
             scalar_bytes=bytes_per_device([array for array in arrays if is_scalar(array)]),
         )
+
+    def part(self, part: Part, state: Any) -> tuple[LeafLayout, ...]:
+        if has_member(self.strategy, "at_rest"):
+            return self.layout(part, self.strategy.at_rest(state)[part])
+        return self.layout(part, getattr(self.strategy, part)(state))
 
     def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
         found = dict(leaves(tree))

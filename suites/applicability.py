@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from meshproof.cases import Case
+from meshproof.cases import Case, has_member
 from meshproof.contract import Operation, Part
+from meshproof.schedules import count
 
 Rule = Callable[[Case], bool]
 
@@ -92,6 +93,29 @@ def in_float32(case: Case) -> bool:
 def mixed(case: Case) -> bool:
     """Products and activations are computed in fewer digits than parameters, gradients and loss. MIX-1 judges those."""
     return not in_float32(case)
+
+
+def stored_otherwise(case: Case) -> bool:
+    """Canonical trees do not show where arrays lie: the strategy shows that in others."""
+    return has_member(case.strategy, "at_rest")
+
+
+def pipelined(case: Case) -> bool:
+    """The strategy shows the schedule of a pipeline."""
+    return has_member(case.strategy, "schedule")
+
+
+def starved(case: Case) -> bool:
+    """A pipeline of fewer microbatches than stages."""
+    if not pipelined(case):
+        return False
+    counts = count(case.strategy.schedule)
+    return counts.microbatches < counts.stages
+
+
+def unless(rule: Rule) -> Rule:
+    """Not this."""
+    return lambda case: not rule(case)
 
 
 def both(*rules: Rule) -> Rule:

@@ -5,7 +5,8 @@ from math import prod
 
 import pytest
 
-from suites.applicability import distributed, has_device_dimension, mesh_axes, splits
+from meshproof.schedules import count
+from suites.applicability import distributed, has_device_dimension, mesh_axes, pipelined, splits, starved
 
 
 @pytest.mark.clause("ERR-1", applies=splits("batch"))
@@ -24,6 +25,23 @@ def test_batches_without_device_dimension_are_refused(case, observation, judge):
     devices, also where the two are equal."""
     for size, message in judge.see(observation.dimension_errors).items():
         judge.clear(names(message, size, case.devices))
+
+
+@pytest.mark.clause("ERR-1", applies=pipelined)
+def test_uneven_microbatches_are_refused(case, observation, judge):
+    """A batch that does not divide into microbatches MUST be refused with an error that names both numbers."""
+    message = judge.see(observation.batch_error)
+    size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
+    judge.clear(names(message, size, count(case.strategy.schedule).microbatches))
+
+
+@pytest.mark.clause("ERR-1", applies=starved)
+def test_too_few_microbatches_are_warned_of(case, observation, judge):
+    """Fewer microbatches than stages MUST raise a warning that names both counts, and the efficiency in percent."""
+    counts = count(case.strategy.schedule)
+    numbers = (counts.microbatches, counts.stages, round(100 * (1 - counts.bubble)))
+    if all(list(names(warning, *numbers)) for warning in observation.warnings):
+        judge.fail([f"no warning names {numbers[0]} microbatches, {numbers[1]} stages and {numbers[2]}%"])
 
 
 @pytest.mark.clause("ERR-1", applies=distributed)

@@ -102,9 +102,6 @@ class Form:
     @cached_property
     def contract(self) -> Contract:
         """The page's tables and budget, for this model, optimizer, mesh and batch."""
-        promises = self.network.promises
-        reductions = 1 if self.explicit else promises.get("microbatches", 1)
-        traffic = Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
         moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
@@ -112,12 +109,18 @@ class Form:
             gradients=dict(leaves(self.page.GRADIENTS.specs(self.network.axes))),
             optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
-            forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
-            step=traffic.price(self.page.COMMUNICATION.step, backward=True),
+            forward=self.traffic.price(self.page.COMMUNICATION.forward, backward=False),
+            step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
             device_dimension=self.device_dimension,
-            **promises,
+            **self.network.promises,
         )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What prices the budget."""
+        reductions = 1 if self.explicit else self.network.promises.get("microbatches", 1)
+        return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
 
     @property
     def batch_specs(self) -> dict[str, PartitionSpec]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 from jax.sharding import PartitionSpec
@@ -16,11 +16,14 @@ from reference_impl.forms.base import OnMesh, TrainState
 
 @dataclass(frozen=True)
 class Manual(JaxForm):
-    """The page holds ``loss`` and ``loss_and_gradients`` of ``(model, parameters, batch)`` as one device sees them."""
+    """The page holds ``loss`` and ``loss_and_gradients`` of ``(model, parameters, batch)`` as one device sees them.
+
+    ``check_vma`` is that of ``shard_map``: whether JAX tracks what varies over which mesh axes.
+    """
 
     check_vma: bool = True
 
-    explicit = True
+    explicit: ClassVar[bool] = True
 
     @property
     def unchecked_gradients(self) -> OnMesh:

@@ -15,6 +15,7 @@ from types import ModuleType
 from meshproof.contract import Communication, Operation, leaves
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
+from reference_impl.theory.schedules import Schedule
 
 FLOAT32 = SCALAR = 4
 
@@ -60,7 +61,7 @@ def all_to_all(payload: str, over: str | MeshAxes) -> Line:
 
 
 def collective_permute(payload: str, over: str) -> Line:
-    """Every device gets what its neighbour had."""
+    """Every device hands on to another, as one stage to the next."""
     return along("collective-permute", payload, over)
 
 
@@ -100,8 +101,6 @@ class Traffic:
         if line.payload == "metrics":
             sum_and_count = 2 if "mask" in self.model.promises else 1
             yield sum_and_count * SCALAR * (self.reductions if backward else 1)
-        elif line.operation == "collective-permute":
-            yield from self.passed_round(line.over[0], backward)
         elif line.payload == "activations":
             yield from self.activations(line, backward)
         elif line.payload == "parameters":
@@ -124,7 +123,9 @@ class Traffic:
         all at once where that is among the page's ``ways``, else over one after the other.
         """
         for in_use, axes in self.parameters():
-            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence"))} - {*self.page.COMPUTE.split(axes)}
+            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence", "layers"))} - {
+                *self.page.COMPUTE.split(axes)
+            }
             scattered = summed & {*self.page.GRADIENTS.split(axes)}
             kept = summed - scattered
             at_once = kept in map(set, ways)
@@ -147,6 +148,9 @@ class Traffic:
         stands at both ends, forward and backward.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        if line.operation == "collective-permute":
+            yield from self.passed_round(line.over[0], rows, backward)
+            return
         for region in self.model.regions():
             if self.page.COMPUTE.of(region.axis) != line.over:
                 continue
@@ -157,8 +161,29 @@ class Traffic:
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
                 yield rows * (first + second * backward) * FLOAT32
 
-    def passed_round(self, over: str, backward: bool) -> Iterator[int]:
+    def passed_round(self, over: str, rows: int, backward: bool) -> Iterator[int]:
         """Keys and values visit every other device of a ring; backward, their gradients do."""
-        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
         held = rows * self.model.keys_and_values // self.mesh[over] * FLOAT32
         yield (self.mesh[over] - 1) * held * (1 + backward)
+
+
+@dataclass(frozen=True)
+class PipelineTraffic(Traffic):
+    """The same where a schedule moves the activations: in every tick, also those of idle stages."""
+
+    schedule: Schedule = field(kw_only=True)
+
+    def activations(self, line: Line, backward: bool) -> Iterator[int]:
+        """What is handed on in every tick; and what a stage that is split itself moves in it.
+
+        As many ticks go forward as go backward. A backward computes its forward anew, and moves what that moves.
+        """
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        forwards, examples = self.schedule.ticks // 2, rows // self.schedule.microbatches
+        for region in self.model.regions():
+            if line.operation == "collective-permute":
+                yield examples * region.left * forwards * (1 + backward) * FLOAT32
+                return
+            if self.page.COMPUTE.of(region.axis) == line.over:
+                elements = region.left + (region.left + region.entered) * backward
+                yield examples * elements * forwards * FLOAT32 // self.schedule.depths

@@ -15,6 +15,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     linen,
     modifiers,
     numbers,
+    pipelines,
     pmap,
     running,
     sharded_state,

@@ -125,7 +125,9 @@ class Strategy(Protocol):
 
     Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
     (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
-    ``load(parameters)`` (a state that holds these canonical values) and ``truth`` (a `Truth`).
+    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), ``logical_axes`` (the
+    canonical tree of the parameters with a tuple of logical axis names at each leaf) and ``lay_out(rules)`` (the same
+    tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis).
     """
 
     name: str

@@ -25,7 +25,18 @@ from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import observe_layout, ranges
 from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
-from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSupported, Observation, Program, Run, Seen
+from meshproof.observation import (
+    STEPS,
+    BatchLayout,
+    Collision,
+    Failed,
+    Layouts,
+    NotSupported,
+    Observation,
+    Program,
+    Run,
+    Seen,
+)
 
 T = TypeVar("T")
 
@@ -74,6 +85,7 @@ class _Session:
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
         seen["batch_error"] = self.attempt(self.batch_error, "shard_batch")
         seen["mesh_error"] = self.attempt(self.mesh_error, "make_mesh")
+        seen["collision"] = self.attempt(self.collision, "logical_axes", "lay_out")
         return seen
 
     def attempt(self, look: Callable[[], T], *members: str) -> Seen[T]:
@@ -234,6 +246,18 @@ class _Session:
         except Exception as error:
             return str(error)
         return ""
+
+    def collision(self) -> Collision:
+        """What rules are refused with that would split one array along one mesh axis twice."""
+        several = ((path, axes) for path, axes in leaves(self.strategy.logical_axes) if len(set(axes)) > 1)
+        path, (one, other) = next((path, tuple(dict.fromkeys(axes))[:2]) for path, axes in several)
+        axis = next(iter(self.case.mesh))
+        self.strategy.lay_out({one: axis})
+        try:
+            self.strategy.lay_out({one: axis, other: axis})
+        except Exception as error:
+            return Collision(path, (one, other), axis, str(error))
+        return Collision(path, (one, other), axis, "")
 
 
 def host(tree: Any) -> Leaves:

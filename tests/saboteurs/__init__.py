@@ -7,10 +7,10 @@ Each strategy has one fault, is named after it, and stands in `CAUGHT_BY` beside
 from collections.abc import Iterator
 
 from reference_impl.forms.base import Form
-from tests.saboteurs import collectives, communication, layout, numbers, running
+from tests.saboteurs import collectives, communication, layout, numbers, running, transformers
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 
-__all__ = ["CAUGHT_BY", "collectives", "communication", "layout", "numbers", "running", "strategies"]
+__all__ = ["CAUGHT_BY", "collectives", "communication", "layout", "numbers", "running", "strategies", "transformers"]
 
 
 def strategies() -> Iterator[Form]:

@@ -38,6 +38,7 @@ from meshproof.observation import (
     Seen,
     evaluation_set,
 )
+from meshproof.refusals import Refusals
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -91,9 +92,11 @@ class _Session:
         seen["evaluation"] = self.attempt(lambda: self.evaluation(final), "evaluate")
         seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
-        seen["batch_error"] = self.attempt(self.batch_error, "shard_batch")
-        seen["dimension_errors"] = self.attempt(self.dimension_errors)
-        seen["mesh_error"] = self.attempt(self.mesh_error, "make_mesh")
+        refusals = Refusals(self.case, self.host_batches[0], self.fresh)
+        seen["batch_error"] = self.attempt(refusals.short_batch, "shard_batch")
+        seen["dimension_errors"] = self.attempt(refusals.missing_dimension)
+        seen["mesh_error"] = self.attempt(refusals.small_machine, "make_mesh")
+        seen["collision"] = self.attempt(refusals.collision, "logical_axes", "lay_out")
         return seen
 
     def attempt(self, look: Callable[[], T], *members: str) -> Seen[T]:
@@ -265,37 +268,3 @@ class _Session:
                     raise
                 return (str(error).splitlines()[0],)
         return ()
-
-    def batch_error(self) -> str:
-        """What a batch that lacks its last example is refused with; empty where it is not refused."""
-        short = {field: value[:-1] for field, value in self.host_batches[0].items()}
-        try:
-            jax.block_until_ready(self.strategy.shard_batch(short))
-        except Exception as error:
-            return str(error)
-        return ""
-
-    def dimension_errors(self) -> dict[int, str]:
-        """What the step refuses host batches with that lack their device dimension, by their number of examples.
-
-        A whole batch, and one of as many examples as there are devices: `jax.pmap` would take that one, for an
-        example each. Empty strings where they are not refused, nothing where the contract knows no such dimension.
-        """
-        errors = {}
-        sizes = (len(next(iter(self.host_batches[0].values()))), self.case.devices)
-        for size in sizes if self.case.contract.device_dimension else ():
-            batch = {field: value[:size] for field, value in self.host_batches[0].items()}
-            try:
-                jax.block_until_ready(self.strategy.train_step(self.fresh(), batch))
-                errors[size] = ""
-            except Exception as error:
-                errors[size] = str(error)
-        return errors
-
-    def mesh_error(self) -> str:
-        """What a machine that lacks one device is refused with; empty where it is not refused."""
-        try:
-            self.strategy.make_mesh(list(self.strategy.mesh.devices.flat)[:-1])
-        except Exception as error:
-            return str(error)
-        return ""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from meshproof.contract import leaves, nest
 
 Axes = tuple[str, ...]
 MeshAxes = tuple[str, ...]
@@ -42,7 +43,7 @@ class Mapping:
         """The mesh axes that split an array with these logical axes."""
         return tuple(physical for logical in axes for physical in self.of(logical))
 
-    def spec(self, axes: Axes) -> PartitionSpec:
+    def spec(self, axes: Axes, name: str = "one array") -> PartitionSpec:
         """The ``PartitionSpec`` of an array with these logical axes.
 
         Raises ``ValueError`` where two of them land on one mesh axis: no device could hold such a shard.
@@ -52,7 +53,7 @@ class Mapping:
             if split.count(physical) > 1:
                 both = " and ".join(logical for logical in axes if physical in self.of(logical))
                 raise ValueError(
-                    f"logical axes {both} of one array {axes} both land on mesh axis {physical!r}: "
+                    f"logical axes {both} of {name} {axes} both land on mesh axis {physical!r}: "
                     f"map at most one of them to it ({self})"
                 )
         entries = (self.of(logical) for logical in axes)
@@ -74,7 +75,7 @@ class Mapping:
 
     def specs(self, axes: Any) -> Any:
         """`spec` of every leaf of a nested dict of logical axes."""
-        return jax.tree.map(self.spec, axes, is_leaf=lambda node: isinstance(node, tuple))
+        return nest({path: self.spec(leaf, path) for path, leaf in leaves(axes)})
 
 
 def make_mesh(devices: Sequence[Any], axes: dict[str, int], axis_type: AxisType = AxisType.Auto) -> Mesh:

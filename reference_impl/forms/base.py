@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from meshproof.contract import Batch, Contract, leaves
-from reference_impl.mapping import make_mesh
+from meshproof.contract import Batch, Contract, Tree, leaves
+from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
@@ -94,6 +94,15 @@ class Form:
     def truth(self) -> ModelTruth:
         """The float64 judge of this model, loss and optimizer."""
         return self.network.truth(self.optimizer)
+
+    @property
+    def logical_axes(self) -> Tree:
+        """The parameters' logical axes."""
+        return self.network.axes
+
+    def lay_out(self, rules: dict[str, str]) -> Tree:
+        """Where the parameters would lie by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
+        return Mapping(**rules).specs(self.network.axes)
 
     def batches(self, count: int) -> Iterable[Batch]:
         """``count`` host batches, drawn by the truth."""

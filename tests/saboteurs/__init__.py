@@ -19,6 +19,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     pmap,
     running,
     sharded_state,
+    transformers,
 )
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 

@@ -86,11 +86,16 @@ class Pmap(Form):
 
     def init(self, key: jax.Array) -> Any:
         """The same state on every device."""
-        return self.replicate(jax.jit(self.create)(key))
+        return self.replicate(self.created(key))
 
     def load(self, parameters: Tree) -> Any:
         """These canonical host values on every device."""
-        return self.replicate(self.hold(jax.jit(self.create)(jax.random.key(0)), parameters))
+        return self.replicate(self.hold(self.created(jax.random.key(0)), parameters))
+
+    @cached_property
+    def created(self) -> Callable[[jax.Array], Any]:
+        """`create`, jitted."""
+        return jax.jit(self.create)
 
     def replicate(self, state: Any) -> Any:
         """One device's state, stacked (devices, …)."""

@@ -23,7 +23,8 @@ Batch = Mapping[str, Any]
 """One batch by field name; the leading dimension of every field is the global batch B."""
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
-Part = Literal["parameters", "optimizer_state", "batch"]
+Part = Literal["parameters", "gradients", "optimizer_state", "batch"]
+Direction = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,12 @@ class Communication:
 class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
-    ``parameters``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``) to the
-    ``PartitionSpec`` at rest; the first pattern that matches wins. ``forward`` and ``step`` list everything that
+    ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
+    to the ``PartitionSpec`` at rest; the first pattern that matches wins. Paths are those of `Strategy.at_rest` where
+    the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything that
     may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
-    collectives are written by hand, so that the compiler must keep each as it is written.
+    collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
+    every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
 
     What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
     ``mask`` the field that says which examples count, the others being padding; ``compute_dtype`` what products and
@@ -59,11 +62,13 @@ class Contract:
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
+    gradients: Mapping[str, PartitionSpec] | None = None
     optimizer_state: Mapping[str, PartitionSpec] | None = None
     batch: Mapping[str, PartitionSpec] | None = None
     forward: tuple[Communication, ...] | None = None
     step: tuple[Communication, ...] | None = None
     explicit: bool = False
+    device_dimension: bool = False
     microbatches: int = 1
     mask: str | None = None
     compute_dtype: str = "float32"
@@ -91,6 +96,21 @@ class Contract:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """One entry of a pipeline's schedule: in ``tick``, ``stage`` takes ``microbatch`` forward or backward.
+
+    ``chunk`` counts the groups of layers of one stage, where it has several. A tick is the time of one slot; a stage
+    that has no slot in a tick is idle.
+    """
+
+    tick: int
+    stage: int
+    microbatch: int
+    direction: Direction
+    chunk: int = 0
+
+
+@dataclass(frozen=True)
 class Step:
     """One train step as canonical leaves: loss before the update, then what the update left behind."""
 
@@ -115,8 +135,25 @@ class Judgement:
     rounding: Trajectory
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """Totals over ``count`` examples: their summed ``loss`` in float64, and the ``deviation`` that float32 explains.
+
+    ``correct`` of them are classified rightly; of ``doubtful`` ones float32 may find another class the likeliest.
+    """
+
+    loss: float
+    deviation: float
+    correct: int
+    doubtful: int
+    count: int
+
+
 class Truth(Protocol):
-    """The judge of numbers of one model, loss and optimizer. It uses no JAX."""
+    """The judge of numbers of one model, loss and optimizer. It uses no JAX.
+
+    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes.
+    """
 
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, the same on every version of the stack."""
@@ -132,7 +169,14 @@ class Strategy(Protocol):
 
     Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
     (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
-    ``load(parameters)`` (a state that holds these canonical values) and ``truth`` (a `Truth`).
+    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), ``evaluate(state, batch)``
+    (of a host batch of any number of examples up to the usual: ``{"loss", "correct"}``, each as the pair of its sum
+    over the examples and their number), of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
+    ``check_vma=False``), of a pipeline its ``schedule`` (`Slot` entries in the order of their ticks), and
+    ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that really lie on the devices,
+    where those are not the canonical ones, as where a pipeline stacks its layers. And ``logical_axes`` (the canonical
+    tree of the parameters with a tuple of logical axis names at each leaf) with ``lay_out(rules)`` (the same tree with
+    the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis).
     """
 
     name: str

@@ -241,7 +241,9 @@ def explain(
             cause = "no order of float32 operations explains that much"
         return "exceeds", f"is not {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
-        cause = "terms cancel, or a ReLU is so near 0 that it may flip: use other data or fewer steps"
+        cause = (
+            "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie: use other data or fewer steps"
+        )
         return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
     return None, ""
 

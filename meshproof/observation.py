@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from meshproof.contract import Leaves, Step
+from meshproof.contract import Batch, Leaves, Step
 from meshproof.hlo import Collective, Shape
 from meshproof.layout import LeafLayout
 from meshproof.memory import ProgramMemory
@@ -54,7 +55,8 @@ class Program:
 class Layouts:
     """Where parameters and optimizer state lie at one moment, and bytes of the whole state on the fullest device.
 
-    ``scalar_bytes`` is the part of ``state_bytes`` that step counters and other scalars take.
+    ``scalar_bytes`` is the part of ``state_bytes`` in arrays of which a device holds one element: step counters and
+    other scalars, with a device dimension or without.
     """
 
     parameters: Seen[tuple[LeafLayout, ...]]
@@ -72,11 +74,27 @@ class BatchLayout:
 
 
 @dataclass(frozen=True)
+class Collision:
+    """Two logical axes of one array on one mesh axis, and what such rules were refused with; empty: they were not."""
+
+    path: str
+    logical: tuple[str, str]
+    mesh_axis: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Run:
     """``k`` train steps: each step's numbers, and what JAX traced and compiled during each (event names)."""
 
     steps: tuple[Step, ...]
     compilations: tuple[tuple[str, ...], ...]
+
+
+def evaluation_set(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    """What is evaluated: these batches, of the last one only a third, so that some devices have fewer examples."""
+    *whole, last = batches
+    return (*whole, {field: value[: len(value) // 3] for field, value in last.items()})
 
 
 @dataclass(frozen=True)
@@ -86,8 +104,11 @@ class Observation:
     case: str
     initial: Seen[Leaves]
     gradients: Seen[Leaves]
+    unchecked_gradients: Seen[Leaves]
+    gradient_layout: Seen[tuple[LeafLayout, ...]]
     forward_loss: Seen[float]
     run: Seen[Run]
+    evaluation: Seen[dict[str, tuple[float, int]]]
     rerun_differs: Seen[tuple[str, ...]]
     replicas_differ: Seen[tuple[str, ...]]
     at_birth: Seen[Layouts]
@@ -101,5 +122,7 @@ class Observation:
     promotions: Seen[tuple[str, ...]]
     implicit_transfers: Seen[tuple[str, ...]]
     batch_error: Seen[str]
+    dimension_errors: Seen[dict[int, str]]
     mesh_error: Seen[str]
+    collision: Seen[Collision]
     warnings: tuple[str, ...]

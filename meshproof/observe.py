@@ -17,18 +17,32 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from meshproof.arrays import array_leaves, bytes_per_device, host, is_scalar, layout_of, moved, replicas_differ
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
-from meshproof.contract import Batch, Leaves, Part, Step, leaves
+from meshproof.contract import Batch, Part, Step, Tree, leaves
 from meshproof.hlo import HloError, census
 from meshproof.hlo.arrays import largest_array
 from meshproof.hlo.host_transfers import host_transfers
-from meshproof.layout import observe_layout, ranges
+from meshproof.layout import LeafLayout, observe_layout
 from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
-from meshproof.observation import STEPS, BatchLayout, Failed, Layouts, NotSupported, Observation, Program, Run, Seen
+from meshproof.observation import (
+    STEPS,
+    BatchLayout,
+    Failed,
+    Layouts,
+    NotSupported,
+    Observation,
+    Program,
+    Run,
+    Seen,
+    evaluation_set,
+)
+from meshproof.refusals import Refusals
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def observe(case: Case) -> Observation:
@@ -67,16 +81,25 @@ class _Session:
             "forward": self.attempt(lambda: self.program("loss", state), "loss"),
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
         }
-        seen["gradients"], seen["promotions"] = self.gradients(state)
+        gradients, seen["promotions"] = self.gradients(state)
+        seen["gradients"] = self.then(gradients, host)
+        seen["gradient_layout"] = self.then(gradients, lambda tree: self.layout("gradients", tree))
+        seen["unchecked_gradients"] = self.attempt(
+            lambda: host(self.strategy.unchecked_gradients(state, self.batches[0])), "unchecked_gradients"
+        )
         where = layout_of(state)
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))
         seen["moved"] = self.attempt(lambda: moved(where, layout_of(final)))
-        seen["replicas_differ"] = self.attempt(lambda: tuple(replicas_differ(final)))
+        seen["replicas_differ"] = self.attempt(lambda: tuple(self.replicas_differ(final)))
+        seen["evaluation"] = self.attempt(lambda: self.evaluation(final), "evaluate")
         seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
-        seen["batch_error"] = self.attempt(self.batch_error, "shard_batch")
-        seen["mesh_error"] = self.attempt(self.mesh_error, "make_mesh")
+        refusals = Refusals(self.case, self.host_batches[0], self.fresh)
+        seen["batch_error"] = self.attempt(refusals.short_batch, "shard_batch")
+        seen["dimension_errors"] = self.attempt(refusals.missing_dimension)
+        seen["mesh_error"] = self.attempt(refusals.small_machine, "make_mesh")
+        seen["collision"] = self.attempt(refusals.collision, "logical_axes", "lay_out")
         return seen
 
     def attempt(self, look: Callable[[], T], *members: str) -> Seen[T]:
@@ -89,6 +112,10 @@ class _Session:
         except Exception as error:
             origin = traceback.extract_tb(error.__traceback__)[-1]
             return Failed(f"{type(error).__name__}: {error} ({origin.filename}:{origin.lineno} in {origin.name})")
+
+    def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
+        """What ``look`` sees in what was seen, if it was."""
+        return seen if isinstance(seen, NotSupported | Failed) else self.attempt(lambda: look(seen))
 
     @property
     def canonical_start(self) -> bool:
@@ -111,7 +138,7 @@ class _Session:
             parameters=self.attempt(lambda: self.part("parameters", state), "parameters"),
             optimizer_state=self.attempt(lambda: self.part("optimizer_state", state), "optimizer_state"),
             state_bytes=bytes_per_device(arrays),
-            scalar_bytes=bytes_per_device([array for array in arrays if array.ndim == 0]),
+            scalar_bytes=bytes_per_device([array for array in arrays if is_scalar(array)]),
         )
 
     def largest_at_birth(self) -> Any:
@@ -120,13 +147,18 @@ class _Session:
             return NotSupported("init has no lower(): hand over the jitted function itself, or give it one")
         return largest_array(self.strategy.init.lower(jax.random.key(0)).compile().as_text())
 
-    def part(self, part: Part, state: Any) -> Any:
-        tree = dict(leaves(getattr(self.strategy, part)(state)))
-        if unmatched := self.case.contract.unmatched(part, tree):
+    def part(self, part: Part, state: Any) -> tuple[LeafLayout, ...]:
+        if has_member(self.strategy, "at_rest"):
+            return self.layout(part, self.strategy.at_rest(state)[part])
+        return self.layout(part, getattr(self.strategy, part)(state))
+
+    def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
+        found = dict(leaves(tree))
+        if unmatched := self.case.contract.unmatched(part, found):
             raise LookupError(
-                f"the contract declares {part} {unmatched}, but of the leaves {sorted(tree)} none matches"
+                f"the contract declares {part} {unmatched}, but of the leaves {sorted(found)} none matches"
             )
-        return observe_layout(tree, self.strategy.mesh, self.declared(part))
+        return observe_layout(found, self.strategy.mesh, self.declared(part))
 
     def declared(self, part: Part) -> Callable[[str], Any] | None:
         contract = self.case.contract
@@ -141,24 +173,25 @@ class _Session:
             f"{path} on device {shard.device.id}"
             for path, array in placed.items()
             for shard in array.addressable_shards
-            if path in host_leaves and not np.array_equal(np.asarray(shard.data), host_leaves[path][shard.index])
+            if path in host_leaves
+            and not np.array_equal(np.asarray(shard.data), host_leaves[path].reshape(array.shape)[shard.index])
         ]
         return BatchLayout(observe_layout(placed, self.strategy.mesh, self.declared("batch")), tuple(displaced))
 
-    def gradients(self, state: Any) -> tuple[Seen[Leaves], Seen[tuple[str, ...]]]:
+    def gradients(self, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]]]:
         """The gradients, and what tracing them raises where JAX may not promote dtypes implicitly.
 
         The optimizer is not asked: optax itself raises a decay rate to an integer step count.
         """
 
-        def run() -> Seen[Leaves]:
-            return self.attempt(lambda: host(self.strategy.gradients(state, self.batches[0])), "gradients")
+        def run() -> Seen[Tree]:
+            return self.attempt(lambda: self.strategy.gradients(state, self.batches[0]), "gradients")
 
         with jax.numpy_dtype_promotion("strict"):
             strict = run()
         if isinstance(strict, Failed) and "promotion" in strict.reason:
             return run(), (strict.reason,)
-        return strict, () if isinstance(strict, dict) else strict
+        return strict, strict if isinstance(strict, NotSupported | Failed) else ()
 
     def program(self, member: str, state: Any) -> Program:
         """Compile ``loss`` or ``train_step`` ahead of time; JAX shares the executable with the later call."""
@@ -206,6 +239,24 @@ class _Session:
         )
         return Step(float(metrics["loss"]), *parts)
 
+    def replicas_differ(self, state: Any) -> Iterator[str]:
+        """What two devices hold otherwise: of the state, and of the canonical trees where those are other arrays."""
+        held = array_leaves(state)
+        for part in ("parameters", "optimizer_state"):
+            if has_member(self.strategy, part):
+                own = {id(array) for _, array in held}
+                held += [leaf for leaf in leaves(getattr(self.strategy, part)(state)) if id(leaf[1]) not in own]
+        return replicas_differ(held)
+
+    def evaluation(self, state: Any) -> dict[str, tuple[float, int]]:
+        """Each metric's sum and count over the evaluation set."""
+        totals: dict[str, tuple[float, int]] = {}
+        for batch in evaluation_set(self.host_batches):
+            for name, (value, examples) in self.strategy.evaluate(state, batch).items():
+                so_far, seen = totals.get(name, (0.0, 0))
+                totals[name] = so_far + float(value), seen + int(examples)
+        return totals
+
     def rerun(self, first: Any) -> tuple[str, ...]:
         """Leaves of the state that a second run from the same values leaves with other bits."""
         expected = {path: np.asarray(array) for path, array in array_leaves(first)}
@@ -226,67 +277,3 @@ class _Session:
                     raise
                 return (str(error).splitlines()[0],)
         return ()
-
-    def batch_error(self) -> str:
-        """What a batch that lacks its last example is refused with; empty where it is not refused."""
-        short = {field: value[:-1] for field, value in self.host_batches[0].items()}
-        try:
-            jax.block_until_ready(self.strategy.shard_batch(short))
-        except Exception as error:
-            return str(error)
-        return ""
-
-    def mesh_error(self) -> str:
-        """What a machine that lacks one device is refused with; empty where it is not refused."""
-        try:
-            self.strategy.make_mesh(list(self.strategy.mesh.devices.flat)[:-1])
-        except Exception as error:
-            return str(error)
-        return ""
-
-
-def host(tree: Any) -> Leaves:
-    """A canonical tree as host arrays by path."""
-    return {path: np.asarray(array) for path, array in leaves(tree)}
-
-
-def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
-    """Every array of a state, canonical or not, by JAX's key path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in flat if isinstance(leaf, jax.Array)]
-
-
-def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
-    """Each array's sharding and rank, taken before a step donates it."""
-    return {path: (array.sharding, array.ndim) for path, array in array_leaves(state)}
-
-
-def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]]) -> tuple[str, ...]:
-    """Leaves whose sharding is not equivalent to what it was, or that are new or gone."""
-    return tuple(
-        path
-        for path in before | after
-        if path not in before or path not in after or not after[path][0].is_equivalent_to(*before[path])
-    )
-
-
-def replicas_differ(state: Any) -> Iterator[str]:
-    """Leaves of which two devices hold the same part with other bits."""
-    for path, array in array_leaves(state):
-        first: dict[Any, Any] = {}
-        for shard in array.addressable_shards:
-            one: Any = first.setdefault(ranges(shard.index, array.shape), shard)
-            names = (f"device {one.device.id}", f"device {shard.device.id}")
-            failures = bitwise({path: np.asarray(one.data)}, {path: np.asarray(shard.data)}, names=names).failures
-            if failures:
-                yield f"{path} {failures[0].detail}"
-                break
-
-
-def bytes_per_device(arrays: list[jax.Array]) -> int:
-    """Bytes that these arrays take on the fullest device."""
-    held: dict[jax.Device, int] = {}
-    for array in arrays:
-        for shard in array.addressable_shards:
-            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
-    return max(held.values(), default=0)

@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse what cannot work before the first test."""
-    config.addinivalue_line("markers", "clause(id, applies): the clause of SPEC.md that a test judges")
+    config.addinivalue_line("markers", "clause(id, applies, among): the clause of SPEC.md that a test judges")
     if config.getoption("devices") < 1:
         raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
     if config.getoption("conformance_report"):
@@ -124,9 +124,11 @@ class Conformance:
         """One test for each case that the clause applies to."""
         if "case" not in metafunc.fixturenames:
             return
-        markers = metafunc.definition.iter_markers("clause")
-        rules = [marker.kwargs["applies"] for marker in markers if "applies" in marker.kwargs]
-        chosen = [case for case in self.cases if all(rule(case) for rule in rules)]
+        asked = {
+            name: rule for mark in metafunc.definition.iter_markers("clause") for name, rule in mark.kwargs.items()
+        }
+        applies, among = asked.get("applies", lambda case: True), asked.get("among", lambda case, cases: True)
+        chosen = [case for case in self.cases if applies(case) and among(case, self.cases)]
         metafunc.parametrize("case", chosen, ids=[case.id for case in chosen], scope="session")
 
     @pytest.hookimpl(tryfirst=True)

@@ -17,6 +17,7 @@ GROUPS = {
     "COM": "Communication",
     "MEM": "Memory",
     "CMP": "Compilation",
+    "PIP": "Pipelines",
     "ERR": "Errors",
     "ACC": "Gradient accumulation",
     "MIX": "Mixed precision",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshproof.contract import Communication
 from meshproof.hlo import Collective
@@ -48,8 +48,22 @@ class Traffic:
 
 def compare_traffic(collectives: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:
     """Every lane that is seen or budgeted."""
-    entries, lines = list(collectives), list(budget)
+    lines = list(budget)
+    entries = [_as_budgeted(entry, lines) for entry in collectives]
     return tuple(_lane(lane, entries, lines) for lane in sorted(set(_lanes(entries, lines))))
+
+
+def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
+    """An all-reduce and its slices are one where the budget reduces, and a reduce-scatter where it scatters.
+
+    ZeRO-1 reduces a gradient and then updates a slice of it; without a reduce-scatter of its own a compiler writes
+    ZeRO-2's the same way.
+    """
+    budgeted = {line.operation for line in lines if line.axes == entry.axes}
+    sliced = entry.operation == "reduce-scatter" and entry.realized_as.endswith("all-reduce + dynamic-slice")
+    if sliced and "reduce-scatter" not in budgeted and "all-reduce" in budgeted:
+        return replace(entry, operation="all-reduce")
+    return entry
 
 
 def _lanes(entries: list[Collective], lines: list[Communication]) -> Iterator[Lane]:

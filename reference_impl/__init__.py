@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference_impl.cases import modified, perceptrons
+from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, transformers
 from reference_impl.forms.base import Form
 
-FAMILIES = (perceptrons, modified)
+FAMILIES = (perceptrons, modified, convolutions, linen, transformers, experts, pipelines)
 
 
 def strategies() -> Iterator[Form]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import flax
 import jax
+from packaging.version import Version
 
 
-def varying(value: jax.Array, axis: str) -> jax.Array:
-    """``value``, replicated over ``axis`` in ``shard_map``, typed as if every device had its own.
+def varying(value: jax.Array, axis: str | tuple[str, ...]) -> jax.Array:
+    """``value``, replicated over ``axis`` (or several) in ``shard_map``, typed as if every device had its own.
 
     A gradient with respect to it is then this device's own: nothing is summed over ``axis`` behind one's back.
     Called ``pvary`` up to JAX 0.8.1, ``pcast`` from 0.8.2 on.
@@ -14,3 +18,22 @@ def varying(value: jax.Array, axis: str) -> jax.Array:
     if hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(value, axis, to="varying")
     return jax.lax.pvary(value, axis)  # type: ignore[attr-defined]
+
+
+def gather_equal(shard: jax.Array, axis: str, dimension: int) -> jax.Array:
+    """All shards along a dimension, typed as what every device along ``axis`` has alike.
+
+    A function of its own, ``all_gather_invariant``, before it became a way of ``all_gather``.
+    """
+    if hasattr(jax.lax, "all_gather_invariant"):
+        return jax.lax.all_gather_invariant(shard, axis, axis=dimension, tiled=True)  # type: ignore[no-any-return]
+    return jax.lax.all_gather(shard, axis, axis=dimension, tiled=True, to="invarying")  # type: ignore[no-any-return]
+
+
+def reshard(tree: Any, specs: Any) -> Any:
+    """A tree on explicit mesh axes, laid out by specs. In ``jax.sharding`` before it was in ``jax``."""
+    return (jax if hasattr(jax, "reshard") else jax.sharding).reshard(tree, specs)
+
+
+NNX_OPTIMIZER_SHARDING = Version(flax.__version__) >= Version("0.12.7")
+"""Whether ``nnx.Optimizer`` heeds ``optimizer_sharding``; older versions ignore it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from meshproof.cases import Case
+from meshproof.cases import Case, has_member
 from meshproof.contract import Operation, Part
+from meshproof.schedules import count
 
 Rule = Callable[[Case], bool]
 
@@ -20,19 +21,53 @@ def distributed(case: Case) -> bool:
     return case.devices > 1
 
 
+def has_device_dimension(case: Case) -> bool:
+    """Placed batches have a dimension of devices before that of examples."""
+    return case.contract.device_dimension
+
+
 def splits(part: Part) -> Rule:
-    """The contract splits a leaf of this part over the mesh, or leaves it open."""
+    """The contract splits a leaf of this part over an axis of more than one device, or leaves it open."""
 
     def rule(case: Case) -> bool:
         specs = getattr(case.contract, part)
-        return distributed(case) and (specs is None or any(any(spec) for spec in specs.values()))
+        return distributed(case) and (
+            specs is None or any(case.mesh[axis] > 1 for spec in specs.values() for axis in mesh_axes(spec))
+        )
 
     return rule
+
+
+def splits_not(part: Part) -> Rule:
+    """The contract says that every leaf of this part is whole."""
+    return lambda case: not any(any(spec) for spec in (getattr(case.contract, part) or {"": (True,)}).values())
+
+
+def replica_axes(case: Case) -> set[str]:
+    """The mesh axes that split batches and no parameter, where others split both."""
+    batch, parameters = axes_of(case, "batch"), axes_of(case, "parameters")
+    return {axis for axis in batch - parameters if case.mesh[axis] > 1} if batch & parameters else set()
+
+
+def axes_of(case: Case, part: Part) -> set[str]:
+    """Every mesh axis that the contract splits a leaf of this part over."""
+    return {axis for spec in (getattr(case.contract, part) or {}).values() for axis in mesh_axes(spec)}
+
+
+def mesh_axes(spec: Iterable[str | tuple[str, ...] | None]) -> Iterator[str]:
+    """Every mesh axis of a spec."""
+    for entry in spec:
+        yield from () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
 def moves(payload: str, operation: Operation | None = None) -> Rule:
     """The budget has a line for this payload, or is left open."""
     return lambda case: distributed(case) and (case.contract.step is None or case.contract.moves(payload, operation))
+
+
+def sums(payload: str) -> Rule:
+    """The budget sums this payload over devices, as tensor parallelism does activations, or is left open."""
+    return lambda case: any(moves(payload, operation)(case) for operation in ("all-reduce", "reduce-scatter"))
 
 
 def moves_not(payload: str) -> Rule:
@@ -58,6 +93,29 @@ def in_float32(case: Case) -> bool:
 def mixed(case: Case) -> bool:
     """Products and activations are computed in fewer digits than parameters, gradients and loss. MIX-1 judges those."""
     return not in_float32(case)
+
+
+def stored_otherwise(case: Case) -> bool:
+    """Canonical trees do not show where arrays lie: the strategy shows that in others."""
+    return has_member(case.strategy, "at_rest")
+
+
+def pipelined(case: Case) -> bool:
+    """The strategy shows the schedule of a pipeline."""
+    return has_member(case.strategy, "schedule")
+
+
+def starved(case: Case) -> bool:
+    """A pipeline of fewer microbatches than stages."""
+    if not pipelined(case):
+        return False
+    counts = count(case.strategy.schedule)
+    return counts.microbatches < counts.stages
+
+
+def unless(rule: Rule) -> Rule:
+    """Not this."""
+    return lambda case: not rule(case)
 
 
 def both(*rules: Rule) -> Rule:

@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 
-from suites.applicability import splits
+from suites.applicability import mesh_axes, splits
 
 
 @pytest.mark.clause("SHD-6", applies=splits("parameters"))
@@ -15,12 +15,6 @@ def test_annotations_are_not_ignored(case, observation, judge):
         f"{leaf.path} is declared {leaf.declared}, but {whole} of {len(leaf.shards)} devices hold all of its "
         f"{leaf.shape}: the annotation was ignored"
         for leaf in judge.see(judge.see(observation.at_birth).parameters)
-        if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in flat(leaf.declared)) > 1
+        if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in mesh_axes(leaf.declared)) > 1
         if (whole := sum(shard.shape == leaf.shape for shard in leaf.shards))
     )
-
-
-def flat(spec):
-    """Every mesh axis of a spec."""
-    for entry in spec:
-        yield from () if entry is None else (entry,) if isinstance(entry, str) else entry

@@ -1,10 +1,12 @@
 """What cannot be laid out is refused in words, with both numbers."""
 
 import re
+from math import prod
 
 import pytest
 
-from suites.applicability import distributed, splits
+from meshproof.schedules import count
+from suites.applicability import distributed, has_device_dimension, mesh_axes, pipelined, splits, starved
 
 
 @pytest.mark.clause("ERR-1", applies=splits("batch"))
@@ -13,8 +15,33 @@ def test_uneven_batches_are_refused(case, observation, judge):
     judge.promised(case.contract.batch, "layout of the batch")
     message = judge.see(observation.batch_error)
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
-    axes = {axis for spec in case.contract.batch.values() for axis in spec if isinstance(axis, str)}
-    judge.clear(names(message, size, *(case.mesh[axis] for axis in axes)))
+    parts = {prod(case.mesh[axis] for axis in mesh_axes(spec[:1])) for spec in case.contract.batch.values()}
+    judge.clear(names(message, size, *parts))
+
+
+@pytest.mark.clause("ERR-1", applies=has_device_dimension)
+def test_batches_without_device_dimension_are_refused(case, observation, judge):
+    """A batch without its device dimension (pmap) MUST be refused with an error that names its size and the number of
+    devices, also where the two are equal."""
+    for size, message in judge.see(observation.dimension_errors).items():
+        judge.clear(names(message, size, case.devices))
+
+
+@pytest.mark.clause("ERR-1", applies=pipelined)
+def test_uneven_microbatches_are_refused(case, observation, judge):
+    """A batch that does not divide into microbatches MUST be refused with an error that names both numbers."""
+    message = judge.see(observation.batch_error)
+    size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
+    judge.clear(names(message, size, count(case.strategy.schedule).microbatches))
+
+
+@pytest.mark.clause("ERR-1", applies=starved)
+def test_too_few_microbatches_are_warned_of(case, observation, judge):
+    """Fewer microbatches than stages MUST raise a warning that names both counts, and the efficiency in percent."""
+    counts = count(case.strategy.schedule)
+    numbers = (counts.microbatches, counts.stages, round(100 * (1 - counts.bubble)))
+    if all(list(names(warning, *numbers)) for warning in observation.warnings):
+        judge.fail([f"no warning names {numbers[0]} microbatches, {numbers[1]} stages and {numbers[2]}%"])
 
 
 @pytest.mark.clause("ERR-1", applies=distributed)

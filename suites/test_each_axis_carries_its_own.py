@@ -3,10 +3,10 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import both, moves
+from suites.applicability import both, moves, sums
 
 
-@pytest.mark.clause("COM-6", applies=both(moves("parameters"), moves("activations")))
+@pytest.mark.clause("COM-6", applies=both(moves("parameters"), sums("activations")))
 def test_each_axis_carries_its_own(case, observation, judge):
     """Parameters MUST move over the FSDP axis, activations over the tensor axis, and neither over the other or both."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")

@@ -26,12 +26,14 @@ def pytest_configure():
 def pytest_sessionstart(session):
     session.config.stash["started"] = time.process_time()
 
-def pytest_unconfigure(config):
-    print(f"collecting took {time.process_time() - config.stash['started']:.2f} s")
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    print(f"collecting took {time.process_time() - session.config.stash['started']:.2f} s")
 """
 """A plugin under which every attempt to start a JAX backend raises, and that counts seconds as pytest does.
 
-But the process's own, not the clock's: what else the machine is doing is no fault of the suites.
+But the process's own, not the clock's: what else the machine is doing is no fault of the suites. Nor is what other
+plugins do once collecting is over (hypothesis imports itself to print a summary).
 """
 
 

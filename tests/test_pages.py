@@ -10,14 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from reference_impl import strategies
+from reference_impl.__main__ import BEGIN, insert
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
 from reference_impl.models.mlp import MLP
-from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, tensor_parallel
+from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, hsdp, tensor_parallel, zero1, zero2
 from reference_impl.truth import Momentum
 
 ROWS = ("parameters", "gradients", "optimizer state", "batch", "forward moves", "step moves")
 LONGEST = 150
+ROOT = Path(__file__).parents[1]
 BOOK = import_module("reference_impl.strategies")  # the attribute of that name is a function
 PAGES = [import_module(f"{BOOK.__name__}.{module.name}") for module in iter_modules(BOOK.__path__)]
 
@@ -77,6 +80,19 @@ def test_changed_budget_is_noticed(name):
     assert stated(fsdp.__doc__) != rendered(SimpleNamespace(**vars(fsdp) | {"COMMUNICATION": budget}))
 
 
+def test_the_readme_has_the_table_of_strategies():
+    """README.md shows every page's mappings, budget and cases as they are: `python -m reference_impl README.md`."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert insert(readme) == readme
+    with pytest.raises(ValueError, match="no <!-- strategies -->"):
+        insert(readme.replace(BEGIN, ""))
+
+
+def test_every_page_has_a_case():
+    """No page is only read: each is run by at least one case."""
+    assert {form.page for form in strategies()} == set(PAGES)
+
+
 def test_page_is_short(page):
     """One strategy, one page: at most 150 lines."""
     lines = len(Path(page.__file__).read_text(encoding="utf-8").splitlines())
@@ -104,6 +120,36 @@ def test_fsdp_moves_every_sharded_parameter():
         ("all-reduce", "data", "gradients"): whole,
         ("all-reduce", "data", "metrics"): 1,
     }
+
+
+def test_zero_moves_what_data_parallelism_moves():
+    """ZeRO-1 all-reduces every gradient, ZeRO-2 scatters those it can; both gather the 2,504,704 updated elements."""
+    whole, sharded = 2048 + 10, 2_504_704
+    gathered = {("all-gather", "data", "parameters"): sharded, ("all-reduce", "data", "metrics"): 1}
+    assert moved(zero1, {"data": 8}) == gathered | {("all-reduce", "data", "gradients"): 2_506_762}
+    assert moved(zero2, {"data": 8}) == gathered | {
+        ("reduce-scatter", "data", "gradients"): sharded,
+        ("all-reduce", "data", "gradients"): whole,
+    }
+
+
+def test_hsdp_exchanges_shards_between_replicas():
+    """On replica=2, data=4 a device exchanges a quarter of each sharded gradient: 626,176 elements and the biases."""
+    whole, sharded = 2048 + 10, 2_504_704
+    assert moved(hsdp, {"replica": 2, "data": 4}) == {
+        ("all-gather", "data", "parameters"): sharded,
+        ("reduce-scatter", "data", "gradients"): sharded,
+        ("all-reduce", "data", "gradients"): whole,
+        ("all-reduce", "replica", "gradients"): 626_176 + whole,
+        ("all-reduce", "data", "metrics"): 1,
+        ("all-reduce", "replica", "metrics"): 1,
+    }
+
+
+def test_axes_of_one_device_move_nothing():
+    """On data=1, model=8 FSDP with tensor parallelism is tensor parallelism, on data=8, model=1 it is FSDP."""
+    assert moved(fsdp_tensor_parallel, {"data": 1, "model": 8}) == moved(tensor_parallel, {"model": 8})
+    assert moved(fsdp_tensor_parallel, {"data": 8, "model": 1}) == moved(fsdp, {"data": 8})
 
 
 def test_tensor_parallel_moves_one_activation_each_way():

@@ -80,9 +80,10 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """The records of one case: run in one process, and in two with its compilations kept and found again."""
+    """The records of two cases: run in one process, and in two with its compilations kept and found again."""
     folder = tmp_path_factory.mktemp("reports")
-    chosen = "(fsdp-jax-mlp or data_parallel-jax-mlp) and not (adam or averaged or accumulated or bf16 or remat)"
+    unmodified = "not (adam or averaged or explicit or accumulated or bf16 or masked or remat)"
+    chosen = f"(fsdp-jax-mlp or data_parallel-jax-cnn) and {unmodified}"
     select = ["-k", chosen, "--compile-cache", folder / "cache"]
     alone, spread = folder / "alone.json", folder / "spread.json"
     runs = [

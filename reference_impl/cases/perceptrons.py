@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reference_impl.compat import NNX_OPTIMIZER_SHARDING
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
+from reference_impl.forms.evaluated import EvaluatedForm
+from reference_impl.forms.explicit import Explicit
+from reference_impl.forms.hybrid import Hybrid
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.mlp import MLP
@@ -16,16 +20,24 @@ from reference_impl.strategies import (
     fsdp,
     fsdp_shard_map,
     fsdp_tensor_parallel,
+    fsdp_tensor_parallel_shard_map,
+    hsdp,
+    hsdp_shard_map,
     single_device,
     tensor_parallel,
     tensor_parallel_shard_map,
+    zero1,
+    zero1_shard_map,
+    zero2,
+    zero2_shard_map,
 )
 from reference_impl.truth import Adam, AveragedMomentum, Momentum
 
 ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
+HYBRID = {"replica": 2, "data": 4}
 WIDE, TALL = {"data": 2, "model": 4}, {"data": 4, "model": 2}
 
-ANNOTATED = (
+AVERAGED = (
     (single_device, ONE),
     (data_parallel, DATA),
     (fsdp, DATA),
@@ -33,7 +45,24 @@ ANNOTATED = (
     (data_tensor_parallel, WIDE),
     (fsdp_tensor_parallel, WIDE),
 )
-MANUAL = ((data_parallel_shard_map, DATA), (fsdp_shard_map, DATA), (tensor_parallel_shard_map, MODEL))
+MANUAL = (
+    (data_parallel_shard_map, DATA),
+    (zero1_shard_map, DATA),
+    (zero2_shard_map, DATA),
+    (fsdp_shard_map, DATA),
+    (hsdp_shard_map, HYBRID),
+    (tensor_parallel_shard_map, MODEL),
+    (fsdp_tensor_parallel_shard_map, WIDE),
+)
+ANNOTATED = (*AVERAGED, (zero1, DATA), (zero2, DATA), (fsdp_tensor_parallel, TALL))
+EXPLICIT = (
+    (data_parallel, DATA),
+    (zero1, DATA),
+    (zero2, DATA),
+    (fsdp, DATA),
+    (tensor_parallel, MODEL),
+    (fsdp_tensor_parallel, WIDE),
+)
 ADAM = (
     (JaxForm, single_device, ONE),
     (JaxForm, data_parallel, DATA),
@@ -49,14 +78,19 @@ REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_devi
 
 def cases() -> Iterator[Form]:
     """Plain JAX, NNX and by hand; SGD with momentum in both its forms, and Adam."""
-    for page, axes in (*ANNOTATED, (fsdp_tensor_parallel, TALL)):
-        yield JaxForm(page, axes, Momentum())
-        yield NnxForm(page, axes, Momentum())
+    for page, axes in ANNOTATED:
+        plain = EvaluatedForm if page is data_parallel else JaxForm
+        yield plain(page, axes, Momentum())
+        if page.OPTIMIZER == page.PARAMETERS or NNX_OPTIMIZER_SHARDING:
+            yield NnxForm(page, axes, Momentum())
+    yield Hybrid(hsdp, HYBRID, Momentum())
+    for page, axes in EXPLICIT:
+        yield Explicit(page, axes, Momentum(), variant="explicit")
     for page, axes in MANUAL:
         yield Manual(page, axes, Momentum())
     for form, page, axes in ADAM:
         yield form(page, axes, Adam(), variant="adam")
-    for page, axes in ANNOTATED:
+    for page, axes in AVERAGED:
         network = REGRESSION.get(page, MLP())
         yield JaxForm(page, axes, AveragedMomentum(), network, variant="averaged")
         yield NnxForm(page, axes, AveragedMomentum(), network, variant="averaged")

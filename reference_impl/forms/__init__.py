@@ -1,1 +1,1 @@
-"""How a page becomes a trainer: handed to the compiler (plain JAX, Flax NNX), or run as it is in ``shard_map``."""
+"""How a page becomes a trainer: handed to the compiler (plain JAX, NNX, Linen), or run in ``shard_map`` or ``pmap``."""

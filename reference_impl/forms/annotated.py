@@ -7,43 +7,26 @@ storage annotated alone the compiler is free to move activations instead, and do
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import optax
-from jax.lax import with_sharding_constraint
+from jax.lax import optimization_barrier, with_sharding_constraint
 from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
 from reference_impl.forms.base import Form, OnMesh, TrainState
-from reference_impl.mapping import Axes, Mapping
-from reference_impl.models.layout import Whole
-
-
-class Annotated(Whole):
-    """Activations laid out by a compute mapping as they enter and leave a region."""
-
-    def __init__(self, compute: Mapping) -> None:
-        self.compute = compute
-
-    def enter(self, x: jax.Array, into: str) -> jax.Array:
-        """A whole activation, where the kernel's columns are split."""
-        return self.constrain(x, "length", ("embed",)) if x.ndim > 2 and self.compute.of(into) else x
-
-    def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
-        """A product, constrained: between regions in the layout of ``sequence``, within one in that of ``length``."""
-        return self.constrain(y, "length" if self.compute.split(axes) else "sequence", axes)
-
-    def constrain(self, x: jax.Array, length: str, axes: Axes) -> jax.Array:
-        """``x`` (batch, *axes) or (batch, length, *axes) laid out."""
-        leading = ("batch", length)[: x.ndim - len(axes)]
-        return with_sharding_constraint(x, self.compute.spec((*leading, *axes)))
+from reference_impl.forms.layouts import Annotated
+from reference_impl.mapping import Mapping
 
 
 class JaxForm(Form):
     """State is a `TrainState` of plain dicts; every function is ``jax.jit`` with the storage layout as output."""
+
+    layout: ClassVar[type[Annotated]] = Annotated
 
     @cached_property
     def transform(self) -> optax.GradientTransformation:
@@ -98,10 +81,10 @@ class JaxForm(Form):
 
     @cached_property
     def gradients(self) -> OnMesh:
-        """The gradients, laid out as the parameters."""
+        """The gradients, laid out as the page keeps them."""
         return self.compile(
             lambda state, batch: self.loss_and_gradients(state.parameters, batch)[1],
-            out_shardings=self.on_mesh(self.state_specs.parameters),
+            out_shardings=self.on_mesh(self.page.GRADIENTS.specs(self.network.axes)),
         )
 
     def parameters(self, state: TrainState) -> Tree:
@@ -118,12 +101,16 @@ class JaxForm(Form):
         return self.update(state, gradients), {"loss": loss}
 
     def update(self, state: TrainState, gradients: Tree) -> TrainState:
-        """The optimizer, elementwise: it updates the part of a parameter whose state it keeps."""
+        """The optimizer, elementwise: it updates the part of a parameter whose state it keeps.
+
+        Gradients that lie otherwise than that state are held as they lie: a compiler could scatter what is reduced.
+        """
         with jax.named_scope("optimizer"):
-            own = with_sharding_constraint(state.parameters, self.page.OPTIMIZER.specs(self.network.axes))
+            if self.page.GRADIENTS != self.page.OPTIMIZER:
+                gradients = optimization_barrier(gradients)
+            own, gradients = self.lay(state.parameters, self.page.OPTIMIZER), self.lay(gradients, self.page.OPTIMIZER)
             parameters, optimizer = self.optimize(own, state.optimizer, gradients)
-            stored = with_sharding_constraint(parameters, self.page.PARAMETERS.specs(self.network.axes))
-            return TrainState(stored, optimizer)
+            return TrainState(self.lay(parameters, self.page.PARAMETERS), optimizer)
 
     def optimize(self, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
         """The new parameters and optimizer state, leaf by leaf."""
@@ -131,13 +118,26 @@ class JaxForm(Form):
         return optax.apply_updates(parameters, updates), state
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
-        """The loss of the global batch, every parameter first brought to its compute layout."""
+        """The loss of the global batch."""
+        return self.loss_by(self.page.COMPUTE, parameters, batch)
+
+    def loss_by(self, compute: Mapping, parameters: Tree, batch: Batch) -> jax.Array:
+        """The loss, every parameter first brought to its compute layout."""
         with jax.named_scope("forward"):
-            in_use = with_sharding_constraint(parameters, self.page.COMPUTE.specs(self.network.axes))
-            return self.network.loss(in_use, batch, Annotated(self.page.COMPUTE))
+            return self.network.loss(self.lay(parameters, compute), batch, self.layout(compute))
 
     def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+        """The loss of the global batch, and its gradients."""
+        return self.differentiate(self.forward, parameters, batch)
+
+    def differentiate(
+        self, forward: Callable[[Tree, Batch], jax.Array], parameters: Tree, batch: Batch
+    ) -> tuple[jax.Array, Tree]:
         """The loss, and its gradients back in the storage layout."""
-        loss, gradients = self.network.value_and_grad(self.forward)(parameters, batch)
+        loss, gradients = self.network.value_and_grad(forward)(parameters, batch)
         with jax.named_scope("synchronize_gradients"):
-            return loss, with_sharding_constraint(gradients, self.page.GRADIENTS.specs(self.network.axes))
+            return loss, self.lay(gradients, self.page.GRADIENTS)
+
+    def lay(self, tree: Tree, mapping: Mapping) -> Any:
+        """A tree shaped as the parameters, laid out by a mapping."""
+        return with_sharding_constraint(tree, mapping.specs(self.network.axes))

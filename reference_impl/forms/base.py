@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from meshproof.contract import Batch, Contract, leaves
-from reference_impl import mapping
+from meshproof.contract import Batch, Contract, Tree, leaves
+from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
@@ -61,7 +61,15 @@ class Form:
 
     framework: ClassVar[str] = "jax"
     explicit: ClassVar[bool] = False
+    device_dimension: ClassVar[bool] = False
     axis_type: ClassVar[AxisType] = AxisType.Auto
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` where the page's mappings cannot lay this model out on this mesh."""
+        shapes = dict(leaves(self.network.shapes))
+        for mapping in (self.page.COMPUTE, self.page.PARAMETERS, self.page.GRADIENTS, self.page.OPTIMIZER):
+            for path, axes in leaves(self.network.axes):
+                mapping.check(path, axes, shapes[path], self.mesh_axes)
 
     @property
     def name(self) -> str:
@@ -75,7 +83,7 @@ class Form:
 
     def make_mesh(self, devices: list[jax.Device]) -> Mesh:
         """The mesh of the first devices. Raises ``ValueError`` where they are too few."""
-        return mapping.make_mesh(devices, self.mesh_axes, self.axis_type)
+        return make_mesh(devices, self.mesh_axes, self.axis_type)
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -87,6 +95,15 @@ class Form:
         """The float64 judge of this model, loss and optimizer."""
         return self.network.truth(self.optimizer)
 
+    @property
+    def logical_axes(self) -> Tree:
+        """The parameters' logical axes."""
+        return self.network.axes
+
+    def lay_out(self, rules: dict[str, str]) -> Tree:
+        """Where the parameters would lie by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
+        return Mapping(**rules).specs(self.network.axes)
+
     def batches(self, count: int) -> Iterable[Batch]:
         """``count`` host batches, drawn by the truth."""
         return self.truth.batches(count, self.batch_size)
@@ -94,20 +111,25 @@ class Form:
     @cached_property
     def contract(self) -> Contract:
         """The page's tables and budget, for this model, optimizer, mesh and batch."""
-        promises = self.network.promises
-        reductions = 1 if self.explicit else promises.get("microbatches", 1)
-        traffic = Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
         moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
             parameters=dict(leaves(self.page.PARAMETERS.specs(self.network.axes))),
+            gradients=dict(leaves(self.page.GRADIENTS.specs(self.network.axes))),
             optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
-            forward=traffic.price(self.page.COMMUNICATION.forward, backward=False),
-            step=traffic.price(self.page.COMMUNICATION.step, backward=True),
+            forward=self.traffic.price(self.page.COMMUNICATION.forward, backward=False),
+            step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
-            **promises,
+            device_dimension=self.device_dimension,
+            **self.network.promises,
         )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What prices the budget."""
+        reductions = 1 if self.explicit else self.network.promises.get("microbatches", 1)
+        return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
 
     @property
     def batch_specs(self) -> dict[str, PartitionSpec]:
@@ -115,15 +137,20 @@ class Form:
         return {field: self.page.COMPUTE.spec(axes) for field, axes in self.network.batch_axes.items()}
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
-        """The global batch on its devices. Raises ``ValueError`` where its size does not divide."""
-        axes = self.page.COMPUTE.of("batch")
-        size = prod(self.mesh.shape[axis] for axis in axes)
-        for name, value in batch.items():
-            if len(value) % size:
-                raise ValueError(
-                    f"batch field {name!r} of {len(value)} examples is not divisible by {'×'.join(axes)}={size}"
-                )
+        """The global batch on its devices. Raises ``ValueError`` where its size does not divide, in whole groups."""
+        self.check_divides(batch)
         return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
+
+    def check_divides(self, batch: Batch) -> None:
+        """Raises ``ValueError``, naming both numbers, where the examples do not divide among the devices, in groups."""
+        for name, axes in self.network.batch_axes.items():
+            self.page.COMPUTE.check(f"batch field {name!r}", axes, batch[name].shape, self.mesh_axes)
+            share = len(batch[name]) // prod(self.mesh_axes[axis] for axis in self.page.COMPUTE.of("batch"))
+            if share % self.network.group:
+                raise ValueError(
+                    f"batch field {name!r} of {len(batch[name])} examples gives each device {share}, which is not "
+                    f"divisible by group={self.network.group}"
+                )
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,14 +11,24 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree
 from reference_impl.forms.annotated import JaxForm
-from reference_impl.forms.base import TrainState
+from reference_impl.forms.base import OnMesh, TrainState
 
 
+@dataclass(frozen=True)
 class Manual(JaxForm):
-    """The page holds ``loss`` and ``loss_and_gradients`` of ``(model, parameters, batch)`` as one device sees them."""
+    """The page holds ``loss`` and ``loss_and_gradients`` of ``(model, parameters, batch)`` as one device sees them.
 
-    explicit = True
-    check_vma: ClassVar[bool] = True
+    ``check_vma`` is that of ``shard_map``: whether JAX tracks what varies over which mesh axes.
+    """
+
+    check_vma: bool = True
+
+    explicit: ClassVar[bool] = True
+
+    @property
+    def unchecked_gradients(self) -> OnMesh:
+        """`gradients`, where JAX does not check what varies from device to device, and transposes nothing by it."""
+        return replace(self, check_vma=False).gradients
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
         """The page's loss on every device."""

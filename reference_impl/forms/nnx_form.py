@@ -12,16 +12,17 @@ from typing import Any
 
 import jax
 from flax import nnx
-from jax.lax import with_sharding_constraint
+from jax.lax import optimization_barrier, with_sharding_constraint
+from jax.sharding import PartitionSpec
 
-from meshproof.contract import Batch, Tree
+from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
-from reference_impl.forms.annotated import Annotated
 from reference_impl.forms.base import Form, OnMesh
-from reference_impl.models import mlp, mlp_nnx
+from reference_impl.forms.layouts import Annotated
+from reference_impl.models import cnn, cnn_nnx, gpt, gpt_nnx, mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
-MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP}
+MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP, cnn.CNN: cnn_nnx.CNN, gpt.GPT: gpt_nnx.GPT}
 """The NNX module of each model: it is made of the description, the storage mapping and ``rngs``."""
 
 State = tuple[nnx.Module, Any]
@@ -62,6 +63,8 @@ class NnxForm(Form):
     def create_model(self, key: jax.Array) -> nnx.Module:
         """The model, before ``nnx.jit``; inside it, laid out before anything is whole."""
         model = MODULES[type(self.network)](self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
+        if self.page.OPTIMIZER != self.page.PARAMETERS:
+            declare_optimizer_sharding(model, dict(leaves(self.page.OPTIMIZER.specs(self.network.axes))))
         store(model)
         return model
 
@@ -122,6 +125,8 @@ class NnxForm(Form):
         model, optimizer = state
         loss, gradients = self.loss_and_gradients(model, batch)
         with jax.named_scope("optimizer"):
+            if self.page.GRADIENTS != self.page.OPTIMIZER:
+                gradients = optimization_barrier(gradients)
             optimizer.update(model, gradients)
             store(state)
         return state, {"loss": loss}
@@ -132,14 +137,23 @@ class NnxForm(Form):
             graph, parameters, rest = nnx.split(model, nnx.Param, ...)
             in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.COMPUTE.specs(self.network.axes))
             nnx.replace_by_pure_dict(parameters, in_use)
-            logits_BxC = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE))
-            return self.network.mean_loss(logits_BxC, batch["y"])
+            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE))
+            return self.network.mean_loss(outputs, batch["y"])
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
-        """The loss, and its gradients back in the storage layout."""
+        """The loss, and its gradients as the page keeps them."""
         loss, gradients = nnx.value_and_grad(self.forward)(model, batch)
         with jax.named_scope("synchronize_gradients"):
-            return loss, with_sharding_constraint(gradients, nnx.get_partition_spec(gradients))
+            specs = self.page.GRADIENTS.specs(self.network.axes)
+            nnx.replace_by_pure_dict(gradients, with_sharding_constraint(nnx.to_pure_dict(gradients), specs))
+            return loss, gradients
+
+
+def declare_optimizer_sharding(model: nnx.Module, specs: dict[str, PartitionSpec]) -> None:
+    """Annotate parameters whose optimizer state lies otherwise than they do (flax ≥ 0.12.7; older ignore it)."""
+    for path, parameter in nnx.iter_graph(model):
+        if isinstance(parameter, nnx.Param):
+            parameter.set_metadata(optimizer_sharding=tuple(specs["/".join(map(str, path))]))
 
 
 def store(objects: Any) -> None:

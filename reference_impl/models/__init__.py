@@ -13,10 +13,10 @@ from reference_impl.truth import ModelTruth, Optimizer
 
 
 class Region(NamedTuple):
-    """Products between two changes of layout: kernels split along ``axis`` by columns, then by rows.
+    """Products between two changes of layout: kernels split along ``axis`` by columns, then by rows, or stacked on it.
 
     ``entered`` and ``left`` count the elements, per example, of the activation at the column-parallel entry (0 where it
-    needs no gradient) and at the row-parallel exit.
+    needs no gradient) and at the row-parallel exit; of stacked kernels (``experts``), what is sent to them and back.
     """
 
     axis: str
@@ -32,6 +32,8 @@ class Model:
     """
 
     name: ClassVar[str]
+    group: int = 1
+    """How many examples, one after another, one device must hold together."""
 
     @property
     def axes(self) -> dict[str, Any]:
@@ -54,7 +56,12 @@ class Model:
         return {}
 
     def regions(self) -> Iterator[Region]:
-        """What tensor parallelism would have to move, in the order of the forward pass."""
+        """What tensor or expert parallelism would have to move, in the order of the forward pass."""
+        raise NotImplementedError
+
+    @property
+    def keys_and_values(self) -> int:
+        """The elements of all keys and values of an example."""
         raise NotImplementedError
 
     def truth(self, optimizer: Optimizer) -> ModelTruth:

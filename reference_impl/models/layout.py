@@ -1,11 +1,14 @@
-"""Where a model meets a strategy: the two places at which an activation may change its layout."""
+"""Where a model meets a strategy: the places at which activations may change their layout, or meet others."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from reference_impl.mapping import Axes
+from reference_impl.models.attention import attention
 
 
 class Whole:
@@ -19,6 +22,36 @@ class Whole:
         """A product that summed over the logical axis ``over``; its last dimensions lie along ``axes``."""
         return y
 
+    def stream(self, h_BxTxD: jax.Array) -> jax.Array:
+        """What runs between the regions, as it starts."""
+        return h_BxTxD
+
+    def attend(self, q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
+        """Causal attention over the whole sequence."""
+        return attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK)
+
+    def dispatch(self, x_GxExPxM: jax.Array) -> jax.Array:
+        """The tokens of groups G at the places P of experts E: from where the group lies to where the expert does."""
+        return x_GxExPxM
+
+    def combine(self, y_GxExPxM: jax.Array) -> jax.Array:
+        """What the experts made of them: back to where the group lies."""
+        return y_GxExPxM
+
     def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:
         """The einsum of an activation with a kernel, as it leaves."""
         return self.leave(jnp.einsum(subscripts, x, w), over, axes)
+
+    def products(
+        self, subscripts: str, x: jax.Array, kernels: Sequence[jax.Array], over: str, axes: Axes
+    ) -> list[jax.Array]:
+        """The same `product` with several kernels."""
+        return [self.product(subscripts, x, w, over, axes) for w in kernels]
+
+    def share(self, w: jax.Array, axes: Axes) -> jax.Array:
+        """A parameter that several `use` calls have in common."""
+        return w
+
+    def use(self, function: Callable[[jax.Array, jax.Array], jax.Array], w: jax.Array, x: jax.Array) -> jax.Array:
+        """``function(w, x)`` of a shared parameter and of something that has examples."""
+        return function(w, x)

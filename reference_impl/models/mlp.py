@@ -1,7 +1,8 @@
 """The MLP of the book in plain JAX: dense layers with ReLU between them.
 
 Dims: B batch, D a layer's input width, F its output width, C classes. Widths alternate between the logical axes
-``embed`` and ``mlp``, so that every pair (embed, mlp), (mlp, embed) is a transformer's MLP block.
+``embed`` and ``mlp``, so that every pair (embed, mlp), (mlp, embed) is a transformer's MLP block. A single hidden layer
+is ``mlp``: input and classes are what its block embeds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class MLP(Model):
     @property
     def layers(self) -> dict[str, Axes]:
         """Layer name to the logical axes of its kernel (D, F)."""
-        hidden = [("embed", "mlp")[i % 2] for i in range(len(self.widths) - 2)]
+        count = len(self.widths) - 2
+        hidden = [("embed", "mlp")[i % 2] for i in range(count)] if count > 1 else ["mlp"] * count
         axes = ["input", *hidden, "classes"]
         return {f"dense_{i}": pair for i, pair in enumerate(pairwise(axes))}
 

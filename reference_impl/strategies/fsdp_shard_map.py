@@ -16,13 +16,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.lax import all_gather, psum, psum_scatter
+from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
-from reference_impl.compat import varying
-from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
+from reference_impl.shards import Shards
 from reference_impl.strategies.data_parallel_shard_map import average
 from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
@@ -32,36 +31,19 @@ __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, compute on this device's examples, average."""
     with jax.named_scope("forward"):
-        return average(model.loss(each(gather, parameters, model), batch, Whole()), model.count(batch))
+        return average(
+            model.loss(Shards(model, PARAMETERS, "data").gather(parameters), batch, Whole()), model.count(batch)
+        )
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Each device's gradients of the whole parameters, averaged into each device's shard."""
+    shards = Shards(model, PARAMETERS, "data")
 
     def add(sums: Any) -> Any:
-        return psum(sums[0], "data"), each(scatter, sums[1], model)
+        return psum(sums[0], "data"), shards.scatter_sum(sums[1])
 
     with jax.named_scope("forward"):
-        whole = each(gather, parameters, model)
-        means = model.value_and_grad(model.loss)(whole, batch, Whole())
+        means = model.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
     with jax.named_scope("synchronize_gradients"):
         return average(means, model.count(batch), add)
-
-
-def gather(shard: jax.Array, axes: Axes) -> jax.Array:
-    """The whole parameter; one that is not sharded is merely made this device's own."""
-    if "embed" in axes:
-        return all_gather(shard, "data", axis=axes.index("embed"), tiled=True)
-    return varying(shard, "data")
-
-
-def scatter(gradient: jax.Array, axes: Axes) -> jax.Array:
-    """This device's shard of the summed gradient."""
-    if "embed" in axes:
-        return psum_scatter(gradient, "data", scatter_dimension=axes.index("embed"), tiled=True)
-    return psum(gradient, "data")
-
-
-def each(function: Any, tree: Tree, model: Model) -> Tree:
-    """``function(leaf, logical axes)`` on every leaf."""
-    return jax.tree.map(function, dict(tree), model.axes)

@@ -1,8 +1,8 @@
 """FSDP and tensor parallel: parameters are gathered over one mesh axis, activations reduced over the other.
 
-    parameters       embed→data, mlp→model
-    gradients        embed→data, mlp→model
-    optimizer state  embed→data, mlp→model
+    parameters       embed→data, heads→model, mlp→model
+    gradients        embed→data, heads→model, mlp→model
+    optimizer state  embed→data, heads→model, mlp→model
     batch            batch→data
     forward moves    all-gather of parameters over data; all-reduce of activations over model;
                      all-reduce of metrics over data
@@ -19,10 +19,10 @@ from __future__ import annotations
 from reference_impl.mapping import Mapping
 from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
 
-COMPUTE = Mapping(batch="data", mlp="model")
-PARAMETERS = Mapping(embed="data", mlp="model")
+COMPUTE = Mapping(batch="data", heads="model", mlp="model")
+PARAMETERS = Mapping(embed="data", heads="model", mlp="model")
 GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(embed="data", mlp="model")
+OPTIMIZER = Mapping(embed="data", heads="model", mlp="model")
 
 COMMUNICATION = Budget(
     forward=[

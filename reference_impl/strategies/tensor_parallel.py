@@ -1,14 +1,15 @@
 """Tensor parallel (Megatron): every layer pair is split column-wise, then row-wise; activations move, never parameters.
 
-    parameters       mlp→model
-    gradients        mlp→model
-    optimizer state  mlp→model
+    parameters       heads→model, mlp→model
+    gradients        heads→model, mlp→model
+    optimizer state  heads→model, mlp→model
     batch            whole
     forward moves    all-reduce of activations over model
     step moves       all-reduce of activations over model
 
 Per pair one [B, D] all-reduce forward (the row-parallel products) and one backward (the gradient of the
-column-parallel input). Layers without an ``mlp`` axis are computed by every device alike.
+column-parallel input). Attention is such a pair, split by its heads. Layers with neither axis are computed by every
+device alike.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from __future__ import annotations
 from reference_impl.mapping import Mapping
 from reference_impl.theory.communication import Budget, all_reduce
 
-COMPUTE = Mapping(mlp="model")
-PARAMETERS = Mapping(mlp="model")
+COMPUTE = Mapping(heads="model", mlp="model")
+PARAMETERS = Mapping(heads="model", mlp="model")
 GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(mlp="model")
+OPTIMIZER = Mapping(heads="model", mlp="model")
 
 COMMUNICATION = Budget(
     forward=[all_reduce("activations", over="model")],

@@ -1,19 +1,21 @@
 """Tensor parallel by hand: Megatron's conjugate pair f and g around every column-row pair of layers.
 
-    parameters       mlp→model
-    gradients        mlp→model
-    optimizer state  mlp→model
+    parameters       heads→model, mlp→model
+    gradients        heads→model, mlp→model
+    optimizer state  heads→model, mlp→model
     batch            whole
     forward moves    all-reduce of activations over model
     step moves       all-reduce of activations over model
 
 f, before the column-parallel layer: identity forward, all-reduce backward. g, after the row-parallel layer:
-all-reduce forward, identity backward. ``varying`` is f and ``psum`` is g: each is the other's transpose.
+all-reduce forward, identity backward. Where JAX checks what varies over an axis, ``varying`` would be f and ``psum``
+would be g, each the other's transpose; written out, they are so whether it checks or not.
 """
 
 from __future__ import annotations
 
 import jax
+from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
@@ -25,16 +27,32 @@ from reference_impl.strategies.tensor_parallel import COMMUNICATION, COMPUTE, GR
 __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Megatron", "loss", "loss_and_gradients"]
 
 
+@jax.custom_vjp
+def f(x: jax.Array) -> jax.Array:
+    """Every device's own copy of an activation; what the devices then find as its gradient is summed."""
+    return varying(x, "model")
+
+
+@jax.custom_vjp
+def g(y: jax.Array) -> jax.Array:
+    """The sum of the devices' partial products; each of them has the gradient of the sum."""
+    return psum(y, "model")  # type: ignore[no-any-return]
+
+
+f.defvjp(lambda x: (f(x), None), lambda _, gradient: (psum(gradient, "model"),))
+g.defvjp(lambda y: (g(y), None), lambda _, gradient: (varying(gradient, "model"),))
+
+
 class Megatron(Whole):
     """Where f and g stand."""
 
     def enter(self, x: jax.Array, into: str) -> jax.Array:
         """f, where the kernel's columns are split."""
-        return varying(x, "model") if COMPUTE.of(into) else x
+        return f(x) if COMPUTE.of(into) else x
 
     def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
         """g, where the kernel's rows are split."""
-        return jax.lax.psum(y, "model") if COMPUTE.of(over) else y
+        return g(y) if COMPUTE.of(over) else y
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:

@@ -15,6 +15,7 @@ from types import ModuleType
 from meshproof.contract import Communication, Operation, leaves
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
+from reference_impl.theory.schedules import Schedule
 
 FLOAT32 = SCALAR = 4
 
@@ -39,19 +40,34 @@ class Budget:
     step: list[Line] = field(default_factory=list)
 
 
-def all_gather(payload: str, over: str) -> Line:
-    """Every device gets the shards of all others."""
-    return Line("all-gather", payload, (over,))
+def all_gather(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets the shards of all others, along one mesh axis or several at once."""
+    return along("all-gather", payload, over)
 
 
 def all_reduce(payload: str, over: str | MeshAxes) -> Line:
     """Every device gets the sum over all, along one mesh axis or several at once."""
-    return Line("all-reduce", payload, (over,) if isinstance(over, str) else over)
+    return along("all-reduce", payload, over)
 
 
-def reduce_scatter(payload: str, over: str) -> Line:
-    """Every device gets its shard of the sum over all."""
-    return Line("reduce-scatter", payload, (over,))
+def reduce_scatter(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets its shard of the sum over all, along one mesh axis or several at once."""
+    return along("reduce-scatter", payload, over)
+
+
+def all_to_all(payload: str, over: str | MeshAxes) -> Line:
+    """Every device gets its part of what each of the others has, along one mesh axis or several at once."""
+    return along("all-to-all", payload, over)
+
+
+def collective_permute(payload: str, over: str) -> Line:
+    """Every device hands on to another, as one stage to the next."""
+    return along("collective-permute", payload, over)
+
+
+def along(operation: Operation, payload: str, over: str | MeshAxes) -> Line:
+    """A line over one mesh axis, by its name, or several."""
+    return Line(operation, payload, (over,) if isinstance(over, str) else over)
 
 
 @dataclass(frozen=True)
@@ -71,7 +87,7 @@ class Traffic:
     def price(self, lines: list[Line], backward: bool) -> tuple[Communication, ...]:
         """The lines in bytes, over axes larger than one; those that move nothing on this mesh are left out."""
         priced = (
-            Communication(line.operation, self.larger(line.over), line.payload, sum(self.sizes(line, backward)))
+            Communication(line.operation, self.larger(line.over), line.payload, sum(self.sizes(line, lines, backward)))
             for line in lines
         )
         return tuple(line for line in priced if line.bytes and line.axes)
@@ -80,7 +96,7 @@ class Traffic:
         """The axes that have more than one device, in the mesh's order."""
         return tuple(axis for axis, size in self.mesh.items() if axis in axes and size > 1)
 
-    def sizes(self, line: Line, backward: bool) -> Iterator[int]:
+    def sizes(self, line: Line, lines: list[Line], backward: bool) -> Iterator[int]:
         """The S of everything that one line moves, per device and step."""
         if line.payload == "metrics":
             sum_and_count = 2 if "mask" in self.model.promises else 1
@@ -90,7 +106,7 @@ class Traffic:
         elif line.payload == "parameters":
             yield from self.gathered(line.over, backward)
         else:
-            yield from self.reduced(line)
+            yield from self.reduced(line, [other.over for other in lines if other.payload == "gradients"])
 
     def gathered(self, over: MeshAxes, backward: bool) -> Iterator[int]:
         """Parameters that rest split and are computed with whole; after the optimizer, those that it updates split."""
@@ -100,17 +116,22 @@ class Traffic:
             if set(over) == {*rest, *updated} - {*compute}:
                 yield in_use
 
-    def reduced(self, line: Line) -> Iterator[int]:
+    def reduced(self, line: Line, ways: list[MeshAxes]) -> Iterator[int]:
         """Gradients: each is summed over the axes that split the examples, or their length, and not it.
 
-        It is scattered over those of them that split it at rest, and what remains is all-reduced over the others.
+        It is scattered over those of them that split it at rest, and what remains is all-reduced over the others: over
+        all at once where that is among the page's ``ways``, else over one after the other.
         """
         for in_use, axes in self.parameters():
-            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence"))} - {*self.page.COMPUTE.split(axes)}
+            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence", "layers"))} - {
+                *self.page.COMPUTE.split(axes)
+            }
             scattered = summed & {*self.page.GRADIENTS.split(axes)}
+            kept = summed - scattered
+            at_once = kept in map(set, ways)
             if line.operation == "reduce-scatter" and set(line.over) == scattered:
                 yield in_use * self.reductions
-            if line.operation == "all-reduce" and set(line.over) == summed - scattered:
+            if line.operation == "all-reduce" and (set(line.over) == kept if at_once else kept.issuperset(line.over)):
                 yield in_use // prod(self.mesh[axis] for axis in scattered) * self.reductions
 
     def parameters(self) -> Iterator[tuple[int, Axes]]:
@@ -123,11 +144,46 @@ class Traffic:
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
         """The row-parallel product that leaves a region forward, the gradient of what entered it backward.
 
-        Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end.
+        Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end. An all-to-all
+        stands at both ends, forward and backward.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        if line.operation == "collective-permute":
+            yield from self.passed_round(line.over[0], rows, backward)
+            return
         for region in self.model.regions():
-            if self.page.COMPUTE.of(region.axis) == line.over:
+            if self.page.COMPUTE.of(region.axis) != line.over:
+                continue
+            if line.operation == "all-to-all":
+                yield rows * (region.entered + region.left) * (1 + backward) * FLOAT32
+            else:
                 gathers = line.operation == "all-gather"
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
                 yield rows * (first + second * backward) * FLOAT32
+
+    def passed_round(self, over: str, rows: int, backward: bool) -> Iterator[int]:
+        """Keys and values visit every other device of a ring; backward, their gradients do."""
+        held = rows * self.model.keys_and_values // self.mesh[over] * FLOAT32
+        yield (self.mesh[over] - 1) * held * (1 + backward)
+
+
+@dataclass(frozen=True)
+class PipelineTraffic(Traffic):
+    """The same where a schedule moves the activations: in every tick, also those of idle stages."""
+
+    schedule: Schedule = field(kw_only=True)
+
+    def activations(self, line: Line, backward: bool) -> Iterator[int]:
+        """What is handed on in every tick; and what a stage that is split itself moves in it.
+
+        As many ticks go forward as go backward. A backward computes its forward anew, and moves what that moves.
+        """
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        forwards, examples = self.schedule.ticks // 2, rows // self.schedule.microbatches
+        for region in self.model.regions():
+            if line.operation == "collective-permute":
+                yield examples * region.left * forwards * (1 + backward) * FLOAT32
+                return
+            if self.page.COMPUTE.of(region.axis) == line.over:
+                elements = region.left + (region.left + region.entered) * backward
+                yield examples * elements * forwards * FLOAT32 // self.schedule.depths

@@ -1,8 +1,23 @@
 """What the numbers must be: NumPy in float64, no JAX, and how far float32 rounding may take them from it."""
 
+from .cnn import CNNTruth
+from .gpt import GPTTruth
 from .judge import ModelTruth
 from .masked import MaskedTruth
 from .mlp import Loss, MLPTruth
+from .moe import MoETruth
 from .optimizers import Adam, AveragedMomentum, Momentum, Optimizer
 
-__all__ = ["Adam", "AveragedMomentum", "Loss", "MLPTruth", "MaskedTruth", "ModelTruth", "Momentum", "Optimizer"]
+__all__ = [
+    "Adam",
+    "AveragedMomentum",
+    "CNNTruth",
+    "GPTTruth",
+    "Loss",
+    "MLPTruth",
+    "MaskedTruth",
+    "MoETruth",
+    "ModelTruth",
+    "Momentum",
+    "Optimizer",
+]

@@ -25,6 +25,21 @@ def examples(
     return 0.5 * prototypes[class_B] + draw_bell(f"x/{step}", seed, (batch, *shape)), class_B
 
 
+def draw_chains(step: int, batch: int, length: int, vocab: int, seed: int) -> NDArray[np.int32]:
+    """``batch`` sequences of ``length`` tokens of one step (B, length).
+
+    Three tokens in four are followed by the next one on a drawn ring of all tokens, so that a few steps lower the loss.
+    """
+    ring = np.argsort(draw_words("ring", seed, vocab), kind="stable").astype(np.int32)
+    follower = np.zeros_like(ring)
+    follower[ring] = np.roll(ring, -1)
+    drawn = draw_integers(f"tokens/{step}", seed, batch * length, vocab).reshape(batch, length)
+    is_free = draw_integers(f"free/{step}", seed, batch * length, 4).reshape(batch, length) == 0
+    for t in range(1, length):
+        drawn[:, t] = np.where(is_free[:, t], drawn[:, t], follower[drawn[:, t - 1]])
+    return drawn
+
+
 def draw_integers(name: str, seed: int, count: int, below: int) -> NDArray[np.int32]:
     """``count`` integers from 0 to ``below − 1`` from the stream of that name."""
     return (draw_words(name, seed, count) % np.uint64(below)).astype(np.int32)

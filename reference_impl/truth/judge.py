@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from meshproof.contract import Batch, Judgement, Tree, leaves, nest
+from meshproof.contract import Batch, Evaluation, Judgement, Tree, leaves, nest
 
 from .data import float32
 from .optimizers import Optimizer, Values
-from .rounding import Array, Rounded
+from .rounding import Array, Rounded, contest, exact
 from .training import train
 
 
@@ -46,6 +46,10 @@ class ModelTruth:
         """The scalar mean loss and every parameter's gradient, in the parameters' order; ``lean`` as in `rounding`."""
         raise NotImplementedError
 
+    def logits(self, parameters: Values, x: np.ndarray) -> Rounded:
+        """The outputs (B, C) for a batch of inputs, for models that classify."""
+        raise NotImplementedError
+
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, each leaf from its own stream."""
         return nest({path: float32(self.draw(path, shape)) for path, shape in self.parameter_shapes().items()})
@@ -60,6 +64,20 @@ class ModelTruth:
         for number, batch in enumerate(batches):
             self.check_batch(batch, number)
         return train(self.checked_parameters(parameters), batches, self.loss_and_gradients, self.optimizer)
+
+    def evaluate(self, parameters: Tree, batches: Sequence[Batch]) -> Evaluation:
+        """The totals over batches of any sizes, for models that classify. Raises as `train` does."""
+        values = {path: exact(value) for path, value in self.checked_parameters(parameters).items()}
+        loss, correct, doubtful, count = exact(0), 0, 0, 0
+        for number, batch in enumerate(batches):
+            self.check_batch(batch, number)
+            mean, _ = self.loss_and_gradients(values, batch)
+            likeliest_BxC, chance_BxC = contest(self.logits(values, batch["x"]))
+            loss = loss + mean * len(batch["y"])
+            correct += int((likeliest_BxC.argmax(-1) == batch["y"]).sum())
+            doubtful += int(chance_BxC.any(-1).sum())
+            count += len(batch["y"])
+        return Evaluation(float(loss.value), float(np.sqrt(loss.variance)), correct, doubtful, count)
 
     def checked_parameters(self, parameters: Tree) -> dict[str, np.ndarray]:
         """The flat parameters in the model's order."""

@@ -102,6 +102,10 @@ class MLPTruth(ModelTruth):
         else:
             check_labels(f"batch {number} y", y, (examples,), classes)
 
+    def logits(self, parameters: Values, x_BxD: np.ndarray) -> Rounded:
+        """The outputs (B, C)."""
+        return forward(parameters, exact(x_BxD))[1][-1]
+
     def loss_and_gradients(
         self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0
     ) -> tuple[Rounded, dict[str, Rounded]]:

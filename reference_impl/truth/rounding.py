@@ -135,6 +135,15 @@ def gate(gradient: Rounded, z: Rounded, lean: float = 0) -> Rounded:
     return replace(gradient, value=gradient.value * openness, variance=gradient.variance * chance_open + flips)
 
 
+def contest(z: Rounded) -> tuple[Array, Array]:
+    """One at the maximum of the last axis, 0 elsewhere; and each other entry's chance to be computed larger than it."""
+    top = z.value.argmax(-1)[..., None]
+    at_top = np.arange(z.value.shape[-1]) == top
+    value, variance = (np.take_along_axis(part, top, -1) for part in (z.value, z.variance))
+    lead = np.where(at_top, -np.inf, z.value - value)
+    return at_top.astype(np.float64), chance_positive(Rounded(lead, z.variance + variance))
+
+
 def softmax(z: Rounded) -> Rounded:
     """``exp(z − max z) / Σ exp(z − max z)`` over the last axis.
 
@@ -164,9 +173,9 @@ def rounding(value: Array) -> Array:
     return np.asarray(ROUNDING * value**2 + UNDERFLOW * (value != 0))
 
 
-def accumulation(total: Array, squares: Array, terms: int) -> Array:
+def accumulation(total: Array, squares: Array, terms: int | NDArray[np.int64]) -> Array:
     """Variance of rounding the partial sums of terms with sum T and sum of squares Q (see the module's docstring)."""
-    return ROUNDING * (((terms + 1) / 6 - 1 / terms) * squares + (terms + 1) / 3 * total**2)
+    return np.asarray(ROUNDING * (((terms + 1) / 6 - 1 / terms) * squares + (terms + 1) / 3 * total**2))
 
 
 def chance_positive(z: Rounded) -> Array:

@@ -7,10 +7,23 @@ Each strategy has one fault, is named after it, and stands in `CAUGHT_BY` beside
 from collections.abc import Iterator
 
 from reference_impl.forms.base import Form
-from tests.saboteurs import collectives, communication, layout, modifiers, numbers, running
+from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
+    collectives,
+    communication,
+    experts,
+    layout,
+    linen,
+    modifiers,
+    numbers,
+    pipelines,
+    pmap,
+    running,
+    sharded_state,
+    transformers,
+)
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 
-__all__ = ["CAUGHT_BY", "collectives", "communication", "layout", "modifiers", "numbers", "running", "strategies"]
+__all__ = ["CAUGHT_BY", "strategies"]
 
 
 def strategies() -> Iterator[Form]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, pmean, psum
 
 from reference_impl.models.layout import Whole
+from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
     fsdp_shard_map,
@@ -76,26 +77,26 @@ for name, synchronize, clauses in (
 def gathers_twice(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP that gathers what it has gathered."""
     again = jax.tree.map(optimization_barrier, dict(parameters))
-    first = fsdp_shard_map.each(fsdp_shard_map.gather, again, model)
+    first = shards(model).gather(again)
     loss, gradients = fsdp_shard_map.loss_and_gradients(model, parameters, batch)
     return loss + 0 * pmean(sum(jnp.sum(w) for w in jax.tree.leaves(first)), "data"), gradients
 
 
-def scatter_by_slicing(gradient: Any, axes: Any) -> Any:
+def shards(model: Any) -> Shards:
+    """FSDP's."""
+    return Shards(model, fsdp_shard_map.PARAMETERS, "data")
+
+
+def scatter_by_slicing(shards: Shards, gradients: Any) -> Any:
     """All-reduce, then keep the own shard: the right numbers, twice the traffic."""
-    mean = pmean(gradient, "data")
-    if "embed" not in axes:
-        return mean
-    dimension = axes.index("embed")
-    size = gradient.shape[dimension] // jax.lax.axis_size("data")
-    return jax.lax.dynamic_slice_in_dim(mean, jax.lax.axis_index("data") * size, size, dimension)
+    return shards.own(pmean(gradients, "data"))
 
 
 def all_reduces(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP whose gradients are all-reduced."""
-    whole = fsdp_shard_map.each(fsdp_shard_map.gather, parameters, model)
+    whole = shards(model).gather(parameters)
     loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
-    return pmean(loss, "data"), fsdp_shard_map.each(scatter_by_slicing, gradients, model)
+    return pmean(loss, "data"), scatter_by_slicing(shards(model), gradients)
 
 
 plant("healthy_fsdp_by_hand", Unchecked, fsdp_shard_map, DATA)

@@ -149,6 +149,15 @@ class Inert(NnxForm):
         return model
 
 
+class FirstRuleWins(JaxForm):
+    """Rules of which the second to claim a mesh axis is dropped, without a word."""
+
+    def lay_out(self, rules: Any) -> Any:
+        """What it claimed is whole on every device."""
+        first = {mesh_axis: logical for logical, mesh_axis in reversed(rules.items())}
+        return super().lay_out({logical: mesh_axis for mesh_axis, logical in first.items()})
+
+
 plant("healthy_fsdp", JaxForm, fsdp, DATA)
 plant("healthy_nnx_fsdp", NnxForm, fsdp, DATA)
 plant("replicated_momentum", storing(OPTIMIZER=Mapping()), fsdp, DATA, "SHD-2", "MEM-1")
@@ -159,4 +168,5 @@ plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD
 plant("placed_afterwards", PlacedAfterwards, fsdp, DATA, "MEM-3")
 plant("old_generator", OldGenerator, fsdp, DATA, "MEM-3")
 plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
+plant("first_rule_wins", FirstRuleWins, fsdp, DATA, "SHD-8")
 plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")

@@ -1,0 +1,65 @@
+"""The arrays of a state, whatever its tree: where they lie, whether they moved, and whether their copies are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.contract import Leaves, leaves
+from meshproof.layout import ranges
+from meshproof.numerics import bitwise
+
+
+def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
+    """Every array of a state, canonical or not, by JAX's key path."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in flat if isinstance(leaf, jax.Array)]
+
+
+def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
+    """Each array's sharding and rank, taken before a step donates it."""
+    return {path: (array.sharding, array.ndim) for path, array in array_leaves(state)}
+
+
+def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]]) -> tuple[str, ...]:
+    """Leaves whose sharding is not equivalent to what it was, or that are new or gone."""
+    return tuple(
+        path
+        for path in before | after
+        if path not in before or path not in after or not after[path][0].is_equivalent_to(*before[path])
+    )
+
+
+def replicas_differ(held: list[tuple[str, jax.Array]]) -> Iterator[str]:
+    """Arrays, with their paths, of which two devices hold the same part with other bits."""
+    for path, array in held:
+        first: dict[Any, Any] = {}
+        for shard in array.addressable_shards:
+            one: Any = first.setdefault(ranges(shard.index, array.shape), shard)
+            names = (f"device {one.device.id}", f"device {shard.device.id}")
+            failures = bitwise({path: np.asarray(one.data)}, {path: np.asarray(shard.data)}, names=names).failures
+            if failures:
+                yield f"{path} {failures[0].detail}"
+                break
+
+
+def is_scalar(array: jax.Array) -> bool:
+    """Whether a device holds one element of it."""
+    return array.sharding.shard_shape(array.shape) in ((), (1,))
+
+
+def bytes_per_device(arrays: list[jax.Array]) -> int:
+    """Bytes that these arrays take on the fullest device."""
+    held: dict[jax.Device, int] = {}
+    for array in arrays:
+        for shard in array.addressable_shards:
+            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
+    return max(held.values(), default=0)
+
+
+def host(tree: Any) -> Leaves:
+    """A canonical tree as host arrays by path."""
+    return {path: np.asarray(array) for path, array in leaves(tree)}

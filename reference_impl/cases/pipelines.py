@@ -1,0 +1,31 @@
+"""Pipelines: every schedule, on stages alone and with the other axes; and one with too few microbatches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+from reference_impl.forms.base import Form
+from reference_impl.forms.pipelined import Pipelined
+from reference_impl.strategies import (
+    parallel_3d,
+    parallel_3d_fsdp,
+    pipeline_1f1b,
+    pipeline_gpipe,
+    pipeline_interleaved,
+    pipeline_tensor_parallel,
+)
+from reference_impl.truth import Momentum
+
+STAGES, SPLIT_STAGES, CUBE = {"stage": 4}, {"stage": 2, "model": 4}, {"stage": 2, "data": 2, "model": 2}
+
+
+def cases() -> Iterator[Form]:
+    """By hand, with eight microbatches; and GPipe with two, of which the form warns."""
+    for page in (pipeline_gpipe, pipeline_1f1b, pipeline_interleaved):
+        yield Pipelined(page, STAGES, Momentum())
+    yield Pipelined(pipeline_tensor_parallel, SPLIT_STAGES, Momentum())
+    for page in (parallel_3d, parallel_3d_fsdp):
+        yield Pipelined(page, CUBE, Momentum())
+    with warnings.catch_warnings(action="ignore"):
+        yield Pipelined(pipeline_gpipe, STAGES, Momentum(), variant="starved", microbatches=2)

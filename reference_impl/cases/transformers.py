@@ -1,0 +1,53 @@
+"""Language models: one transformer under every strategy, and on four meshes with nothing else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import Form
+from reference_impl.forms.manual import Manual
+from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.models.gpt import GPT
+from reference_impl.strategies import (
+    context_parallel,
+    data_parallel,
+    fsdp,
+    fsdp_context_parallel,
+    fsdp_tensor_parallel,
+    sequence_parallel,
+    sequence_parallel_shard_map,
+    single_device,
+    tensor_parallel,
+    tensor_parallel_shard_map,
+)
+from reference_impl.truth import Momentum
+
+ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
+WIDE = {"data": 2, "model": 4}
+MESHES = [{"data": data, "model": 8 // data} for data in (4, 2, 1, 8)]
+ANNOTATED = (
+    (single_device, ONE),
+    (data_parallel, DATA),
+    (fsdp, DATA),
+    (tensor_parallel, MODEL),
+    (sequence_parallel, WIDE),
+)
+MANUAL = (
+    (tensor_parallel_shard_map, MODEL),
+    (sequence_parallel_shard_map, WIDE),
+    (context_parallel, {"data": 2, "context": 4}),
+    (fsdp_context_parallel, {"data": 4, "context": 2}),
+)
+OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
+
+
+def cases() -> Iterator[Form]:
+    """Plain JAX, NNX and by hand."""
+    for page, axes in ANNOTATED:
+        yield JaxForm(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+    for axes in MESHES:
+        yield JaxForm(fsdp_tensor_parallel, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+        yield NnxForm(fsdp_tensor_parallel, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+    for page, axes in MANUAL:
+        yield Manual(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)

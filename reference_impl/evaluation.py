@@ -1,0 +1,43 @@
+"""Metrics of an evaluation set: sums and counts to the very end, so that batches and devices may have uneven shares.
+
+A mean of means weighs the examples of a short batch, or of a device with few, more than the others.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from meshproof.contract import Batch
+
+NO_CLASS = -1
+"""The label of an example that is only there to fill the batch."""
+
+Totals = dict[str, tuple[jax.Array, jax.Array]]
+"""Each metric's sum over the examples, and their number."""
+
+
+def padded(batch: Batch, size: int) -> dict[str, np.ndarray]:
+    """The batch filled up to ``size`` examples: zeros for inputs, `NO_CLASS` for labels.
+
+    Raises ``ValueError`` where it has more.
+    """
+    missing = size - len(batch["y"])
+    if missing < 0:
+        raise ValueError(f"a batch of {len(batch['y'])} examples does not fit into one of {size}")
+    filling = {"x": 0, "y": NO_CLASS}
+    return {
+        name: np.pad(value, [(0, missing)] + [(0, 0)] * (value.ndim - 1), constant_values=filling[name])
+        for name, value in batch.items()
+    }
+
+
+def totals(logits_BxC: jax.Array, labels_B: jax.Array) -> Totals:
+    """The cross-entropy ``loss`` and the ``correct`` predictions, over the examples that have a class."""
+    counts_B = labels_B != NO_CLASS
+    losses_B = optax.softmax_cross_entropy_with_integer_labels(logits_BxC, labels_B)
+    right_B = logits_BxC.argmax(-1) == labels_B
+    number = counts_B.sum()
+    return {"loss": (jnp.where(counts_B, losses_B, 0).sum(), number), "correct": (right_B.sum(), number)}

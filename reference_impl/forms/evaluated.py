@@ -1,0 +1,28 @@
+"""An annotated strategy that also evaluates, on the layout that it trains on."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from meshproof.contract import Batch
+from reference_impl.evaluation import Totals, padded, totals
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import OnMesh, TrainState
+
+
+class EvaluatedForm(JaxForm):
+    """The compiler adds the devices' sums, as the sums of one global batch."""
+
+    def evaluate(self, state: TrainState, batch: Batch) -> Totals:
+        """The totals of a host batch of at most ``batch_size`` examples."""
+        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))
+
+    @cached_property
+    def totals(self) -> OnMesh:
+        """`evaluate` of a placed batch."""
+
+        def evaluated(state: TrainState, batch: Batch) -> Totals:
+            in_use = self.lay(state.parameters, self.page.COMPUTE)
+            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.COMPUTE)), batch["y"])
+
+        return self.compile(evaluated)

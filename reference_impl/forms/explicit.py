@@ -1,0 +1,41 @@
+"""Annotated strategies on explicit mesh axes: every array's layout is part of its type, and the compiler chooses none.
+
+Where annotated code constrains, this code reshards; and a product that sums over a split axis says how it lies.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
+
+from meshproof.contract import Tree
+from reference_impl.compat import reshard
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.layouts import Annotated
+from reference_impl.mapping import Axes, Mapping
+
+
+class Typed(Annotated):
+    """Activations resharded, and products typed, by a compute mapping."""
+
+    def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:
+        """The einsum, typed by where it leaves to."""
+        return jnp.einsum(subscripts, x, w, out_sharding=self.spec_of_product(len(subscripts.split("->")[1]), axes))
+
+    def place(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
+        """``x`` resharded."""
+        return reshard(x, spec)
+
+
+class Explicit(JaxForm):
+    """The plain JAX form with ``AxisType.Explicit``."""
+
+    axis_type: ClassVar[AxisType] = AxisType.Explicit
+    layout: ClassVar[type[Annotated]] = Typed
+
+    def lay(self, tree: Tree, mapping: Mapping) -> Any:
+        """A tree shaped as the parameters, resharded by a mapping."""
+        return reshard(tree, mapping.specs(self.network.axes))

@@ -1,0 +1,100 @@
+"""Annotated strategies in Flax Linen: logical axes at birth, rules that map them to the mesh, and a ``TrainState``.
+
+The module is annotated by ``nn.with_logical_partitioning`` and knows no mesh; the page's storage mappings are its rules
+(``nn.get_partition_spec``, ``nn.logical_to_mesh``). Once they are read the boxes around the parameters have said all
+they have to say and come off. What enters the computation and leaves the step is constrained as in plain JAX.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+from flax import linen as nn
+from flax.training import train_state
+from jax.lax import with_sharding_constraint
+
+from meshproof.contract import Batch, Tree
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import Form, OnMesh
+from reference_impl.forms.layouts import Annotated
+from reference_impl.mapping import Mapping
+from reference_impl.models import mlp, mlp_linen
+from reference_impl.models.layout import Whole
+
+MODULES: dict[type, Any] = {mlp.MLP: mlp_linen.MLP}
+"""The Linen module of each model: it is made of the description."""
+
+
+class TrainState(train_state.TrainState):
+    """Flax's own, with its parts under the book's names too."""
+
+    @property
+    def parameters(self) -> Any:
+        """The canonical parameters."""
+        return self.params
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer's own state."""
+        return self.opt_state
+
+
+class LinenForm(JaxForm):
+    """State is Flax's ``TrainState``; the optimizer is its ``apply_gradients``."""
+
+    framework = "linen"
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The model as a module."""
+        return MODULES[type(self.network)](self.network)
+
+    @cached_property
+    def state_specs(self) -> TrainState:
+        """The storage layout of a whole state: what the module is annotated with, by the page's rules."""
+        born = jax.eval_shape(lambda key: self.create(born_parameters(self, self.module, key)), jax.random.key(0))
+        annotations = nn.get_partition_spec(born)
+        stored = nn.logical_to_mesh(annotations, rules(self.page.PARAMETERS))
+        return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.OPTIMIZER)))
+
+    @cached_property
+    def init_parameters(self) -> OnMesh:
+        """Key to placed parameters."""
+        return self.compile(
+            lambda key: nn.unbox(born_parameters(self, self.module, key)),
+            out_shardings=self.on_mesh(self.state_specs.parameters),
+        )
+
+    @cached_property
+    def start(self) -> OnMesh:
+        """Placed parameters to a state with the optimizer's zeros; the parameters are donated."""
+        return self.compile(self.create, donate_argnums=0, out_shardings=self.on_mesh(self.state_specs))
+
+    def create(self, parameters: Tree) -> TrainState:
+        """`start`, before ``jit``."""
+        return TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
+
+    def update(self, state: Any, gradients: Tree) -> Any:
+        """The optimizer, as Flax has it."""
+        with jax.named_scope("optimizer"):
+            return state.apply_gradients(grads=gradients)
+
+    def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
+        """The loss of the global batch, every parameter first brought to its compute layout."""
+        with jax.named_scope("forward"):
+            in_use = with_sharding_constraint(parameters, self.page.COMPUTE.specs(self.network.axes))
+            logits_BxC = self.module.apply({"params": in_use}, batch["x"], Annotated(self.page.COMPUTE))
+            return self.network.mean_loss(logits_BxC, batch["y"])
+
+
+def born_parameters(form: Form, module: nn.Module, key: jax.Array) -> Tree:
+    """A module's parameters, each in the box that says how it is annotated."""
+    [batch] = form.batches(1)
+    return module.init(key, batch["x"], Whole())["params"]
+
+
+def rules(mapping: Mapping) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """A mapping as Linen's rules."""
+    return tuple(mapping.placed.items())

@@ -1,0 +1,123 @@
+"""Pipelined strategies: the page's per-device program, run by ``jax.shard_map`` on a model that is cut into stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import prod
+
+import jax
+from jax.sharding import PartitionSpec
+
+from meshproof.contract import Batch, Slot, Tree
+from reference_impl import optimizers
+from reference_impl.forms.base import OnMesh, TrainState
+from reference_impl.forms.manual import Manual
+from reference_impl.forms.pipeline import STAGE
+from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.theory.communication import PipelineTraffic
+from reference_impl.theory.schedules import Schedule, forward_only
+
+
+@dataclass(frozen=True)
+class Pipelined(Manual):
+    """The page holds ``make_schedule`` and, as one device sees them, ``loss`` and ``loss_and_gradients``.
+
+    Raises ``ValueError`` where the stages do not divide the layers.
+    """
+
+    network: StackedMLP = field(default_factory=StackedMLP)
+    batch_size: int = 256
+    microbatches: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        depths = self.timetable.depths
+        if self.network.pairs % depths:
+            raise ValueError(
+                f"{self.network.pairs} pairs of layers are not divisible by {self.mesh_axes[STAGE]} stages of "
+                f"{self.timetable.chunks} chunks"
+            )
+
+    @property
+    def timetable(self) -> Schedule:
+        """The page's schedule on this mesh. Warns of fewer microbatches than stages."""
+        return self.page.make_schedule(self.mesh_axes[STAGE], self.microbatches)
+
+    @cached_property
+    def schedule(self) -> tuple[Slot, ...]:
+        """The schedule as data."""
+        return self.timetable.slots
+
+    @property
+    def order(self) -> list[int]:
+        """The pairs of layers as they are stacked: each stage's chunks one after the other."""
+        stages, depths = self.timetable.stages, self.timetable.depths
+        size = self.network.pairs // depths
+        return [
+            pair
+            for stage in range(stages)
+            for depth in range(stage, depths, stages)
+            for pair in range(depth * size, (depth + 1) * size)
+        ]
+
+    @property
+    def traffic(self) -> PipelineTraffic:
+        """What prices the budget: its activations by the schedule."""
+        return PipelineTraffic(self.network, self.page, self.mesh_axes, self.batch_size, schedule=self.timetable)
+
+    def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
+        """The global batch on its devices. Raises ``ValueError`` where microbatches do not divide a device's part."""
+        shards = prod(self.mesh_axes[axis] for axis in self.page.COMPUTE.of("batch"))
+        for name, value in batch.items():
+            if len(value) % (shards * self.microbatches):
+                raise ValueError(
+                    f"batch field {name!r} of {len(value)} examples is not divisible by {shards} shards of "
+                    f"{self.microbatches} microbatches"
+                )
+        return super().shard_batch(batch)
+
+    def load(self, parameters: Tree) -> TrainState:
+        """A state that holds these canonical host values."""
+        return super().load(self.network.stack(parameters, self.order))
+
+    def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
+        """The page's loss on every device."""
+        timetable = self.timetable
+        passes = forward_only(timetable.stages, timetable.microbatches, timetable.chunks)
+        run = partial(self.page.loss, self.network, passes)
+        return self.per_device(run, self.argument_specs, PartitionSpec())(parameters, batch)
+
+    def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+        """The page's loss and gradients on every device."""
+        run = partial(self.page.loss_and_gradients, self.network, self.timetable)
+        out_specs = (PartitionSpec(), self.page.GRADIENTS.specs(self.network.axes))
+        return self.per_device(run, self.argument_specs, out_specs)(parameters, batch)
+
+    @cached_property
+    def gradients(self) -> OnMesh:
+        """The gradients as a canonical tree."""
+        return self.compile(
+            lambda state, batch: self.network.unstack(self.loss_and_gradients(state.parameters, batch)[1], self.order)
+        )
+
+    @cached_property
+    def unstack(self) -> OnMesh:
+        """A tree at rest to the canonical one."""
+        return self.compile(lambda tree: self.network.unstack(tree, self.order))
+
+    def parameters(self, state: TrainState) -> Tree:
+        """The canonical parameter tree of global arrays."""
+        return self.unstack(state.parameters)
+
+    def optimizer_state(self, state: TrainState) -> Tree:
+        """The canonical optimizer tree of global arrays."""
+        parts = optimizers.canonical(self.optimizer, state.optimizer)
+        return {name: self.unstack(part) if isinstance(part, dict) else part for name, part in parts.items()}
+
+    def at_rest(self, state: TrainState) -> dict[str, Tree]:
+        """The trees as they lie on the devices, stacked."""
+        return {
+            "parameters": state.parameters,
+            "optimizer_state": optimizers.canonical(self.optimizer, state.optimizer),
+        }

@@ -1,0 +1,184 @@
+"""``jax.pmap``: one program on every device, and arrays with a leading device dimension.
+
+The state is stacked, a slice (1, …) of each array a device: a copy of everything, kept equal by the page's ``pmean``
+alone. A batch of B examples is (devices, B / devices, …). What differs between frameworks stands in `pmap_frameworks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import PartitionSpec
+
+from meshproof.contract import Batch, Tree
+from reference_impl import optimizers
+from reference_impl.evaluation import Totals, padded, totals
+from reference_impl.forms.base import Form
+from reference_impl.mapping import Axes
+
+AXIS = "data"
+
+Opened = tuple[Callable[[Any, jax.Array], jax.Array], Any]
+"""One device's model, as a function of parameters and inputs, and its parameters."""
+
+
+class PerDevice:
+    """A pmapped function of ``(state, batch)`` that refuses a batch without its device dimension.
+
+    JAX's own words for that are of an axis that cannot be squeezed; and where there are just as many examples as
+    devices it says nothing, and gives each device one example for a batch.
+    """
+
+    def __init__(self, pmapped: Any, devices: int, batch_axes: dict[str, Axes]) -> None:
+        self.pmapped, self.devices, self.batch_axes = pmapped, devices, batch_axes
+
+    def __call__(self, state: Any, batch: Batch) -> Any:
+        """Run it. Raises ``ValueError`` naming the field's shape and the number of devices."""
+        for name, axes in self.batch_axes.items():
+            shape = batch[name].shape
+            if len(shape) != 1 + len(axes) or shape[0] != self.devices:
+                raise ValueError(
+                    f"batch field {name!r} of shape {shape} does not begin with a dimension of {self.devices} devices "
+                    f"before that of its examples: shard_batch gives it one"
+                )
+        return self.pmapped(state, batch)
+
+    def lower(self, state: Any, batch: Any) -> Any:
+        """Lower it ahead of time."""
+        return self.pmapped.lower(state, batch)
+
+
+class Pmap(Form):
+    """The page's per-device program under ``jax.pmap``; a subclass is a framework."""
+
+    explicit = True
+    device_dimension = True
+
+    def create(self, key: jax.Array) -> Any:
+        """The framework's state for one device."""
+        raise NotImplementedError
+
+    def hold(self, state: Any, parameters: Tree) -> Any:
+        """A state of one device with these canonical values for parameters."""
+        raise NotImplementedError
+
+    def opened(self, state: Any) -> Opened:
+        """One device's state as a function of its parameters."""
+        raise NotImplementedError
+
+    def update(self, state: Any, gradients: Any) -> Any:
+        """One device's state after the optimizer."""
+        raise NotImplementedError
+
+    def canonical(self, state: Any) -> tuple[Tree, Tree]:
+        """The canonical trees of parameters and optimizer state, of a stacked state or of one device's."""
+        raise NotImplementedError
+
+    @cached_property
+    def transform(self) -> optax.GradientTransformation:
+        """The optimizer in optax's form."""
+        return optimizers.transformation(self.optimizer)
+
+    def init(self, key: jax.Array) -> Any:
+        """The same state on every device."""
+        return self.replicate(self.created(key))
+
+    def load(self, parameters: Tree) -> Any:
+        """These canonical host values on every device."""
+        return self.replicate(self.hold(self.created(jax.random.key(0)), parameters))
+
+    @cached_property
+    def created(self) -> Callable[[jax.Array], Any]:
+        """`create`, jitted."""
+        return jax.jit(self.create)
+
+    def replicate(self, state: Any) -> Any:
+        """One device's state, stacked (devices, …)."""
+        copies = self.mesh.size
+        stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (copies, *np.shape(leaf))), state)
+        return jax.device_put(stacked, self.on_mesh(PartitionSpec(AXIS)))
+
+    def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
+        """The batch (devices, B / devices, …). Raises ``ValueError`` where B does not divide."""
+        self.check_divides(batch)
+        stacked = {name: value.reshape(self.mesh.size, -1, *value.shape[1:]) for name, value in batch.items()}
+        return jax.device_put(stacked, self.on_mesh(PartitionSpec(AXIS)))
+
+    @cached_property
+    def train_step(self) -> PerDevice:
+        """``(state, batch) → (state, {"loss"})``; the state is donated."""
+        return self.per_device(self.step, out_axes=(0, None), donate_argnums=0)
+
+    @cached_property
+    def loss(self) -> PerDevice:
+        """The forward pass: scalar mean loss of the global batch."""
+        return self.per_device(lambda state, batch: self.page.loss(*self.local_loss(state), batch), out_axes=None)
+
+    @cached_property
+    def gradients(self) -> PerDevice:
+        """The averaged gradients."""
+        return self.per_device(lambda state, batch: self.loss_and_gradients(state, batch)[1], out_axes=None)
+
+    def parameters(self, state: Any) -> Tree:
+        """The canonical parameter tree of global arrays: every device's own copy."""
+        return self.own_copies(self.canonical(state)[0])
+
+    def optimizer_state(self, state: Any) -> Tree:
+        """The canonical optimizer tree of global arrays: every device's own copy."""
+        return self.own_copies(self.canonical(state)[1])
+
+    def per_device(self, function: Callable[..., Any], **options: Any) -> PerDevice:
+        """``function`` pmapped over the mesh's devices."""
+        pmapped = jax.pmap(function, axis_name=AXIS, devices=list(self.mesh.devices.flat), **options)
+        return PerDevice(pmapped, self.mesh.size, self.network.batch_axes)
+
+    def step(self, state: Any, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
+        """The train step as one device sees it."""
+        loss, gradients = self.loss_and_gradients(state, batch)
+        with jax.named_scope("optimizer"):
+            return self.update(state, gradients), {"loss": loss}
+
+    def loss_and_gradients(self, state: Any, batch: Batch) -> tuple[jax.Array, Any]:
+        """The page's, of this state's loss."""
+        loss, gradients = self.page.loss_and_gradients(*self.local_loss(state), batch)
+        return loss, gradients
+
+    def local_loss(self, state: Any) -> tuple[Callable[[Any, Batch], jax.Array], Any]:
+        """The mean loss of one device's parameters on its examples, and those parameters."""
+        apply, parameters = self.opened(state)
+        return lambda parameters, batch: self.network.mean_loss(apply(parameters, batch["x"]), batch["y"]), parameters
+
+    def evaluate(self, state: Any, batch: Batch) -> Totals:
+        """The totals of a host batch of at most ``batch_size`` examples."""
+        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))
+
+    @cached_property
+    def totals(self) -> PerDevice:
+        """`evaluate` of a placed batch."""
+
+        def evaluated(state: Any, batch: Batch) -> Totals:
+            apply, parameters = self.opened(state)
+            return self.page.evaluate(totals(apply(parameters, batch["x"]), batch["y"]))
+
+        return self.per_device(evaluated, out_axes=None)
+
+    @cached_property
+    def own_copies(self) -> Callable[[Any], Any]:
+        """Arrays (devices, …) as global ones without that dimension, of which every device holds its own slice.
+
+        That they are replicas is for training to have kept: nothing moves here, and nothing is compared.
+        """
+        return jax.jit(
+            jax.shard_map(
+                lambda stacked: jax.tree.map(lambda leaf: leaf[0], stacked),
+                mesh=self.mesh,
+                in_specs=PartitionSpec(AXIS),
+                out_specs=PartitionSpec(),
+                check_vma=False,
+            )
+        )

@@ -1,0 +1,130 @@
+"""What a device's state is under ``pmap``: in plain JAX, split from NNX objects, and as Linen's ``TrainState``."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+import optax
+from flax import jax_utils, nnx
+from flax import linen as nn
+from flax.training import train_state
+
+from meshproof.contract import Tree
+from reference_impl import optimizers
+from reference_impl.forms import linen_form, nnx_form
+from reference_impl.forms.base import TrainState
+from reference_impl.forms.pmap import AXIS, Opened, PerDevice, Pmap
+from reference_impl.models.layout import Whole
+
+
+class JaxPmap(Pmap):
+    """State is a `TrainState` of plain dicts."""
+
+    def create(self, key: jax.Array) -> TrainState:
+        """Parameters and the optimizer's zeros."""
+        parameters = self.network.init(key)
+        return TrainState(parameters, self.transform.init(parameters))
+
+    def hold(self, state: TrainState, parameters: Tree) -> TrainState:
+        """Zeros are zeros whatever the parameters."""
+        return TrainState(dict(parameters), state.optimizer)
+
+    def opened(self, state: TrainState) -> Opened:
+        """The model itself."""
+        return lambda parameters, x: self.network.apply(parameters, x, Whole()), state.parameters
+
+    def update(self, state: TrainState, gradients: Tree) -> TrainState:
+        """Optax, leaf by leaf."""
+        updates, optimizer = self.transform.update(gradients, state.optimizer, state.parameters)
+        return TrainState(optax.apply_updates(state.parameters, updates), optimizer)
+
+    def canonical(self, state: TrainState) -> tuple[Tree, Tree]:
+        """Both are in the state."""
+        return state.parameters, optimizers.canonical(self.optimizer, state.optimizer)
+
+
+class NnxPmap(Pmap):
+    """State is an ``nnx.State``, split from a model and its optimizer; the step merges and splits it again."""
+
+    framework = "nnx"
+
+    def objects(self, key: jax.Array) -> tuple[nnx.Module, nnx.Optimizer]:
+        """The model, without annotations, and its optimizer."""
+        model = nnx_form.MODULES[type(self.network)](self.network, None, rngs=nnx.Rngs(key))
+        return model, nnx.Optimizer(model, self.transform, wrt=nnx.Param)
+
+    @cached_property
+    def graph(self) -> Any:
+        """What the objects are besides arrays."""
+        return nnx.split(nnx.eval_shape(self.objects, jax.random.key(0)))[0]
+
+    def create(self, key: jax.Array) -> nnx.State:
+        """The objects' arrays."""
+        return nnx.state(self.objects(key))
+
+    def hold(self, state: nnx.State, parameters: Tree) -> nnx.State:
+        """The model's arrays replaced."""
+        model, optimizer = nnx.merge(self.graph, state)
+        nnx.update(model, nnx.State(dict(parameters)))
+        return nnx.state((model, optimizer))
+
+    def opened(self, state: nnx.State) -> Opened:
+        """The module, merged anew with whatever parameters it is given."""
+        graph, parameters, rest = nnx.split(nnx.merge(self.graph, state)[0], nnx.Param, ...)
+        return lambda parameters, x: nnx.merge(graph, parameters, rest)(x, Whole()), parameters
+
+    def update(self, state: nnx.State, gradients: nnx.State) -> nnx.State:
+        """The optimizer updates both objects in place."""
+        model, optimizer = nnx.merge(self.graph, state)
+        optimizer.update(model, gradients)
+        return nnx.state((model, optimizer))
+
+    @cached_property
+    def gradients(self) -> PerDevice:
+        """The averaged gradients as a canonical tree."""
+        return self.per_device(
+            lambda state, batch: nnx.to_pure_dict(self.loss_and_gradients(state, batch)[1]), out_axes=None
+        )
+
+    def canonical(self, state: nnx.State) -> tuple[Tree, Tree]:
+        """The model's part of the state, and the optimizer's."""
+        model, optimizer = nnx.to_pure_dict(state).values()
+        return model, optimizers.canonical(self.optimizer, optimizer["opt_state"])
+
+
+class LinenPmap(Pmap):
+    """State is Flax's ``TrainState``, copied by ``flax.jax_utils.replicate``."""
+
+    framework = "linen"
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The model as a module."""
+        return linen_form.MODULES[type(self.network)](self.network)
+
+    def create(self, key: jax.Array) -> train_state.TrainState:
+        """Parameters out of the boxes of their annotations, and the optimizer's zeros."""
+        parameters = nn.unbox(linen_form.born_parameters(self, self.module, key))
+        return train_state.TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
+
+    def hold(self, state: train_state.TrainState, parameters: Tree) -> train_state.TrainState:
+        """The parameters replaced."""
+        return state.replace(params=dict(parameters))
+
+    def replicate(self, state: train_state.TrainState) -> train_state.TrainState:
+        """Flax's own copies, on a mesh axis of pmap's name: on one of another name the second step compiles again."""
+        return jax_utils.replicate(state, list(self.mesh.devices.flat), axis_name=AXIS)
+
+    def opened(self, state: train_state.TrainState) -> Opened:
+        """The module's ``apply``, which the state brings along."""
+        return lambda parameters, x: state.apply_fn({"params": parameters}, x, Whole()), state.params
+
+    def update(self, state: train_state.TrainState, gradients: Tree) -> train_state.TrainState:
+        """The optimizer, as Flax has it."""
+        return state.apply_gradients(grads=gradients)
+
+    def canonical(self, state: train_state.TrainState) -> tuple[Tree, Tree]:
+        """Both are in the state."""
+        return state.params, optimizers.canonical(self.optimizer, state.opt_state)

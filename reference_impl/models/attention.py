@@ -1,0 +1,56 @@
+"""Causal multi-head attention: of a device's own keys, and of keys that come round a ring of devices.
+
+Dims: B batch, T queries, S keys, H heads, K head_dim. Every head looks by itself, a query at keys up to its position.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import jax
+import jax.numpy as jnp
+from jax.lax import axis_index, axis_size, ppermute, stop_gradient
+
+MASKED = -1e30
+"""The score of a key that comes after the query: its weight is exactly zero."""
+
+
+def attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
+    """(B, T, H, K): the values of the keys that each query sees, weighted by the softmax of its scores."""
+    p_BxHxTxS = jax.nn.softmax(scores(q_BxTxHxK, k_BxSxHxK, 0, 0))
+    return jnp.einsum("bhts,bshk->bthk", p_BxHxTxS, v_BxSxHxK)
+
+
+def ring_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array, over: str) -> jax.Array:
+    """`attention` of a sequence that is split in order over the mesh axis ``over``, in ``shard_map``.
+
+    Keys and values go round; each device keeps the running maximum, sum and output of its own queries' softmax
+    (Liu et al. 2023, "Ring Attention with Blockwise Transformers for Near-Infinite Context").
+    """
+    devices, here, length = axis_size(over), axis_index(over), q_BxTxHxK.shape[1]
+    maximum_BxHxT = jnp.full_like(q_BxTxHxK[..., 0].swapaxes(1, 2), -jnp.inf)
+    total_BxHxT, o_BxTxHxK = jnp.zeros_like(maximum_BxHxT), jnp.zeros_like(q_BxTxHxK)
+    k_v = k_BxSxHxK, v_BxSxHxK
+    for hop in range(devices):
+        k, v = k_v
+        score_BxHxTxS = scores(q_BxTxHxK, k, here * length, (here - hop) % devices * length)
+        largest_BxHxT = jnp.maximum(maximum_BxHxT, stop_gradient(score_BxHxTxS).max(-1))
+        weight_BxHxTxS = jnp.exp(score_BxHxTxS - largest_BxHxT[..., None])
+        decay_BxHxT = jnp.exp(maximum_BxHxT - largest_BxHxT)
+        total_BxHxT = total_BxHxT * decay_BxHxT + weight_BxHxTxS.sum(-1)
+        decay_BxTxHx1 = decay_BxHxT.swapaxes(1, 2)[..., None]
+        o_BxTxHxK = o_BxTxHxK * decay_BxTxHx1 + jnp.einsum("bhts,bshk->bthk", weight_BxHxTxS, v)
+        maximum_BxHxT = largest_BxHxT
+        if hop < devices - 1:
+            k_v = ppermute(k_v, over, [(i, (i + 1) % devices) for i in range(devices)])
+    return o_BxTxHxK / total_BxHxT.swapaxes(1, 2)[..., None]
+
+
+def scores(
+    q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, first_query: jax.Array | int, first_key: jax.Array | int
+) -> jax.Array:
+    """(B, H, T, S): scaled products of queries and keys; `MASKED` where a key comes after the query."""
+    T, S = q_BxTxHxK.shape[1], k_BxSxHxK.shape[1]
+    score_BxHxTxS = jnp.einsum("bthk,bshk->bhts", q_BxTxHxK, k_BxSxHxK) / sqrt(q_BxTxHxK.shape[-1])
+    seen_TxS = (first_query + jnp.arange(T))[:, None] >= first_key + jnp.arange(S)
+    return jnp.where(seen_TxS, score_BxHxTxS, MASKED)

@@ -1,0 +1,156 @@
+"""A GPT-2 shaped language model in plain JAX: pre-norm blocks of causal attention and a GELU MLP, and a tied head.
+
+Dims: B batch, T length (of queries), S length (of keys), V vocabulary, D embed, H heads, K head_dim, F mlp.
+
+Keys have no bias. It would shift all scores of a query alike, which softmax does not see: its gradient is zero and
+what float32 makes of it is noise, which no bound could judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from meshproof.contract import leaves, nest
+from reference_impl.mapping import Axes
+from reference_impl.models import Model, Region
+from reference_impl.models.layout import Whole
+from reference_impl.truth import GPTTruth, Optimizer
+
+EPSILON = 1e-6
+"""What layer normalisation adds to the variance."""
+
+
+@dataclass(frozen=True)
+class GPT(Model):
+    """Sizes by logical axis, and the number of blocks. The loss is the mean cross-entropy over B·T tokens."""
+
+    vocab: int = 96
+    length: int = 16
+    embed: int = 64
+    heads: int = 8
+    head_dim: int = 8
+    mlp: int = 256
+    blocks: int = 2
+    name: ClassVar[str] = "gpt"
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The canonical parameter tree, with logical axes at its leaves."""
+        norm = {"scale": ("embed",), "bias": ("embed",)}
+        into_heads = ("embed", "heads", "head_dim")
+        block = {
+            "norm_1": norm,
+            "attention": {
+                "query": {"kernel": into_heads, "bias": into_heads[1:]},
+                "key": {"kernel": into_heads},
+                "value": {"kernel": into_heads, "bias": into_heads[1:]},
+                "out": {"kernel": ("heads", "head_dim", "embed"), "bias": ("embed",)},
+            },
+            "norm_2": norm,
+            "linear_1": {"kernel": ("embed", "mlp"), "bias": ("mlp",)},
+            "linear_2": {"kernel": ("mlp", "embed"), "bias": ("embed",)},
+        }
+        return {
+            "token_embedding": {"embedding": ("vocab", "embed")},
+            "position_embedding": {"embedding": ("position", "embed")},
+            **{f"block_{i}": block for i in range(self.blocks)},
+            "norm": norm,
+        }
+
+    @property
+    def shapes(self) -> dict[str, Any]:
+        """The canonical parameter tree, with shapes at its leaves."""
+        size = vars(self) | {"position": self.length}
+        return nest({path: tuple(size[axis] for axis in axes) for path, axes in leaves(self.axes)})
+
+    @property
+    def batch_axes(self) -> dict[str, Axes]:
+        """The fields of a batch: tokens x (B, T) and, for each, the next token y (B, T)."""
+        return {"x": ("batch", "length"), "y": ("batch", "length")}
+
+    def regions(self) -> Iterator[Region]:
+        """The heads and the MLP of each block: what enters and leaves them is the residual stream, (T, D)."""
+        for _ in range(self.blocks):
+            for axis in ("heads", "mlp"):
+                yield Region(axis, entered=self.length * self.embed, left=self.length * self.embed)
+
+    @property
+    def keys_and_values(self) -> int:
+        """The elements of all keys and values of an example: what a ring of devices passes round."""
+        return self.blocks * 2 * self.length * self.heads * self.head_dim
+
+    def truth(self, optimizer: Optimizer) -> GPTTruth:
+        """The judge of this network."""
+        return GPTTruth(optimizer=optimizer, **vars(self))
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """Float32 parameters: LeCun-normal kernels, normal embeddings of deviation 0.02, unit scales, zero biases."""
+        paths = dict(leaves(self.shapes))
+        keys = jax.random.split(key, len(paths))
+        return nest({path: init_leaf(path, key, shape) for key, (path, shape) in zip(keys, paths.items(), strict=True)})
+
+    def apply(self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Whole) -> jax.Array:
+        """Logits (B, T, V)."""
+        tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
+        position_TxD = parameters["position_embedding"]["embedding"]
+        h_BxTxD = layout.stream(layout.use(look_up, tokens, x_BxT) + position_TxD)
+        for i in range(self.blocks):
+            block = parameters[f"block_{i}"]
+            h_BxTxD += self.attention(block["attention"], self.normalise(block["norm_1"], h_BxTxD), layout)
+            h_BxTxD += self.feed_forward(block, self.normalise(block["norm_2"], h_BxTxD), layout)
+        return layout.use(compare, tokens, self.normalise(parameters["norm"], h_BxTxD))
+
+    def normalise(self, norm: Mapping[str, jax.Array], x_BxTxD: jax.Array) -> jax.Array:
+        """Layer normalisation over D."""
+        centred_BxTxD = x_BxTxD - x_BxTxD.mean(-1, keepdims=True)
+        variance_BxTx1 = jnp.square(centred_BxTxD).mean(-1, keepdims=True)
+        return centred_BxTxD * jax.lax.rsqrt(variance_BxTx1 + EPSILON) * norm["scale"] + norm["bias"]
+
+    def attention(self, attention: Mapping[str, Any], x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+        """Multi-head attention; what makes query, key and value of it enters once."""
+        query, key, value, out = (attention[name] for name in ("query", "key", "value", "out"))
+        kernels = [query["kernel"], key["kernel"], value["kernel"]]
+        x_BxTxD = layout.enter(x_BxTxD, "heads")
+        q_BxTxHxK, k_BxSxHxK, v_BxSxHxK = layout.products(
+            "btd,dhk->bthk", x_BxTxD, kernels, "embed", ("heads", "head_dim")
+        )
+        o_BxTxHxK = layout.attend(q_BxTxHxK + query["bias"], k_BxSxHxK, v_BxSxHxK + value["bias"])
+        return layout.product("bthk,hkd->btd", o_BxTxHxK, out["kernel"], "heads", ("embed",)) + out["bias"]
+
+    def feed_forward(self, block: Mapping[str, Any], x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+        """The MLP: up to F, GELU, and down again."""
+        up, down = block["linear_1"], block["linear_2"]
+        z_BxTxF = layout.product("btd,df->btf", layout.enter(x_BxTxD, "mlp"), up["kernel"], "embed", ("mlp",))
+        h_BxTxF = jax.nn.gelu(z_BxTxF + up["bias"], approximate=True)
+        return layout.product("btf,fd->btd", h_BxTxF, down["kernel"], "mlp", ("embed",)) + down["bias"]
+
+    def mean_loss(self, logits_BxTxV: jax.Array, y_BxT: jax.Array) -> jax.Array:
+        """The scalar mean cross-entropy over examples and positions."""
+        return optax.softmax_cross_entropy_with_integer_labels(logits_BxTxV, y_BxT).mean()
+
+
+def look_up(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
+    """The tokens' embeddings (B, T, D)."""
+    return token_VxD[x_BxT]
+
+
+def compare(token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
+    """The tied head: logits (B, T, V)."""
+    return jnp.einsum("btd,vd->btv", h_BxTxD, token_VxD)
+
+
+def init_leaf(path: str, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The start value of one parameter."""
+    if path.endswith("embedding"):
+        return 0.02 * jax.random.normal(key, shape)
+    if not path.endswith("kernel"):
+        return jnp.full(shape, 1.0 if path.endswith("scale") else 0.0)
+    inputs = len(shape) - 1 if path.endswith("out/kernel") else 1
+    kernel_init = jax.nn.initializers.lecun_normal(range(inputs), range(inputs, len(shape)))
+    return kernel_init(key, shape)

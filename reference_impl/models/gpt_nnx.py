@@ -1,0 +1,99 @@
+"""The GPT of the book in Flax NNX, annotated with its partitioning at birth.
+
+Query, key and value are ``nnx.LinearGeneral`` layers as in ``nnx.MultiHeadAttention``, but multiplied together: one
+after another, as that module does it, their input's gradient is reduced three times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from reference_impl.mapping import Mapping
+from reference_impl.models import gpt
+from reference_impl.models.layout import Whole
+
+
+class GPT(nnx.Module):
+    """``gpt.GPT`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``."""
+
+    def __init__(self, description: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        size, self.description = description, description
+        for name, axis, rows in (("token", "vocab", size.vocab), ("position", "position", size.length)):
+            init = annotated(nnx.initializers.normal(0.02), storage, axis, "embed")
+            setattr(self, f"{name}_embedding", nnx.Embed(rows, size.embed, embedding_init=init, rngs=rngs))
+        for i in range(size.blocks):
+            setattr(self, f"block_{i}", Block(size, storage, rngs=rngs))
+        self.norm = layer_norm(size, storage, rngs)
+
+    def __call__(self, x_BxT: jax.Array, layout: Whole) -> jax.Array:
+        """Logits (B, T, V)."""
+        tokens = layout.share(self.token_embedding.embedding[...], ("vocab", "embed"))
+        h_BxTxD = layout.stream(layout.use(gpt.look_up, tokens, x_BxT) + self.position_embedding.embedding[...])
+        for i in range(self.description.blocks):
+            h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout)
+        return layout.use(gpt.compare, tokens, self.norm(h_BxTxD))
+
+
+class Block(nnx.Module):
+    """Attention and MLP, each behind a norm and beside the residual stream."""
+
+    def __init__(self, size: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        self.norm_1 = layer_norm(size, storage, rngs)
+        self.attention = Attention(size, storage, rngs=rngs)
+        self.norm_2 = layer_norm(size, storage, rngs)
+        self.linear_1 = nnx.Linear(size.embed, size.mlp, **initializers(storage, "embed", "mlp"), rngs=rngs)
+        self.linear_2 = nnx.Linear(size.mlp, size.embed, **initializers(storage, "mlp", "embed"), rngs=rngs)
+
+    def __call__(self, x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+        """The residual stream behind the block."""
+        x_BxTxD = x_BxTxD + self.attention(self.norm_1(x_BxTxD), layout)
+        normal_BxTxD = layout.enter(self.norm_2(x_BxTxD), "mlp")
+        h_BxTxF = nnx.gelu(layout.leave(self.linear_1(normal_BxTxD), "embed", ("mlp",)))
+        return x_BxTxD + layout.leave(self.linear_2(h_BxTxF), "mlp", ("embed",))
+
+
+class Attention(nnx.Module):
+    """Causal multi-head attention."""
+
+    def __init__(self, size: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        into, heads = ("embed", "heads", "head_dim"), (size.heads, size.head_dim)
+        for name in ("query", "key", "value"):
+            init = initializers(storage, *into)
+            setattr(self, name, nnx.LinearGeneral(size.embed, heads, use_bias=name != "key", **init, rngs=rngs))
+        init = initializers(storage, *into[1:], "embed", inputs=2)
+        self.out = nnx.LinearGeneral(heads, size.embed, axis=(-2, -1), **init, rngs=rngs)
+
+    def __call__(self, x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+        """What the heads add to the residual stream (B, T, D)."""
+        kernels = [layer.kernel[...] for layer in (self.query, self.key, self.value)]
+        x_BxTxD = layout.enter(x_BxTxD, "heads")
+        q_BxTxHxK, k_BxSxHxK, v_BxSxHxK = layout.products(
+            "btd,dhk->bthk", x_BxTxD, kernels, "embed", ("heads", "head_dim")
+        )
+        o_BxTxHxK = nnx.dot_product_attention(
+            q_BxTxHxK + self.query.bias[...], k_BxSxHxK, v_BxSxHxK + self.value.bias[...], is_causal=True
+        )
+        return layout.leave(self.out(o_BxTxHxK), "heads", ("embed",))
+
+
+def layer_norm(size: gpt.GPT, storage: Mapping, rngs: nnx.Rngs) -> nnx.LayerNorm:
+    """A layer norm over the residual stream."""
+    scale_init = annotated(nnx.initializers.ones_init(), storage, "embed")
+    bias_init = annotated(nnx.initializers.zeros_init(), storage, "embed")
+    return nnx.LayerNorm(size.embed, epsilon=gpt.EPSILON, scale_init=scale_init, bias_init=bias_init, rngs=rngs)
+
+
+def initializers(storage: Mapping, *axes: str, inputs: int = 1) -> dict[str, Any]:
+    """Those of a linear layer whose kernel has these logical axes; it sums over the first ``inputs`` of them."""
+    return {
+        "kernel_init": annotated(nnx.initializers.lecun_normal(), storage, *axes),
+        "bias_init": annotated(nnx.initializers.zeros_init(), storage, *axes[inputs:]),
+    }
+
+
+def annotated(init: Any, storage: Mapping, *axes: str) -> Any:
+    """An initializer of an array with these logical axes."""
+    return nnx.with_partitioning(init, tuple(storage.spec(axes)))

@@ -1,0 +1,44 @@
+"""Expert parallel and FSDP: tokens travel to their experts over one mesh axis, parameters are gathered over the rest.
+
+    parameters       experts→expert, expert_embed→data, embed→data×expert
+    gradients        experts→expert, expert_embed→data, embed→data×expert
+    optimizer state  experts→expert, expert_embed→data, embed→data×expert
+    batch            batch→data×expert
+    forward moves    all-gather of parameters over data; all-gather of parameters over data×expert;
+                     all-to-all of activations over expert; all-reduce of metrics over data×expert
+    step moves       all-gather of parameters over data; all-gather of parameters over data×expert;
+                     all-to-all of activations over expert; reduce-scatter of gradients over data;
+                     reduce-scatter of gradients over data×expert; all-reduce of gradients over data×expert;
+                     all-reduce of metrics over data×expert
+
+Every device has tokens of its own, and the devices along ``expert`` have all experts between them, so that tokens never
+travel along ``data``. A device gathers its own experts over ``data`` and what is no expert over both axes, for there
+both of them split the batch and nothing else: every parameter rests split over all devices. The gradients go back the
+way the parameters came. The head's bias is split over nothing and all-reduced.
+"""
+
+from __future__ import annotations
+
+from reference_impl.mapping import Mapping
+from reference_impl.theory.communication import Budget, all_gather, all_reduce, all_to_all, reduce_scatter
+
+COMPUTE = Mapping(batch=("data", "expert"), experts="expert")
+PARAMETERS = Mapping(experts="expert", expert_embed="data", embed=("data", "expert"))
+GRADIENTS = PARAMETERS
+OPTIMIZER = PARAMETERS
+
+FORWARD = [
+    all_gather("parameters", over="data"),
+    all_gather("parameters", over=("data", "expert")),
+    all_to_all("activations", over="expert"),
+]
+COMMUNICATION = Budget(
+    forward=[*FORWARD, all_reduce("metrics", over=("data", "expert"))],
+    step=[
+        *FORWARD,
+        reduce_scatter("gradients", over="data"),
+        reduce_scatter("gradients", over=("data", "expert")),
+        all_reduce("gradients", over=("data", "expert")),
+        all_reduce("metrics", over=("data", "expert")),
+    ],
+)

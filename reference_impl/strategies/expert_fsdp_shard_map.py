@@ -1,0 +1,71 @@
+"""Expert parallel and FSDP by hand: gather over where a parameter is split, exchange the tokens, scatter the gradients.
+
+    parameters       experts→expert, expert_embed→data, embed→data×expert
+    gradients        experts→expert, expert_embed→data, embed→data×expert
+    optimizer state  experts→expert, expert_embed→data, embed→data×expert
+    batch            batch→data×expert
+    forward moves    all-gather of parameters over data; all-gather of parameters over data×expert;
+                     all-to-all of activations over expert; all-reduce of metrics over data×expert
+    step moves       all-gather of parameters over data; all-gather of parameters over data×expert;
+                     all-to-all of activations over expert; reduce-scatter of gradients over data;
+                     reduce-scatter of gradients over data×expert; all-reduce of gradients over data×expert;
+                     all-reduce of metrics over data×expert
+
+The same table as ``expert_fsdp``. An expert is split over ``data`` along its width and is one of its row's along
+``expert``: it is gathered and scattered over ``data`` alone, and its gradient arrives there summed over the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+from jax.lax import all_gather, axis_size, pmean, psum_scatter
+
+from meshproof.contract import Batch, Tree
+from reference_impl.compat import varying
+from reference_impl.mapping import Axes, MeshAxes
+from reference_impl.models import Model
+from reference_impl.strategies.expert_fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies.expert_parallel_shard_map import Exchange
+
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+
+BOTH = ("data", "expert")
+
+
+def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
+    """Gather, compute on this device's tokens with the experts of its row, average."""
+    with jax.named_scope("forward"):
+        in_use = jax.tree.map(gather, dict(parameters), model.axes)
+        return pmean(model.loss(in_use, batch, Exchange()), BOTH)
+
+
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+    """The mean loss, and each device's shards of the mean gradients."""
+    with jax.named_scope("forward"):
+        in_use = jax.tree.map(gather, dict(parameters), model.axes)
+        local_loss, gradients = jax.value_and_grad(model.loss)(in_use, batch, Exchange())
+    with jax.named_scope("synchronize_gradients"):
+        return pmean(local_loss, BOTH), jax.tree.map(scatter_mean, gradients, model.axes)
+
+
+def gather(shard: jax.Array, axes: Axes) -> jax.Array:
+    """The parameter as this device computes with it: whole, or a whole one of its own experts."""
+    for dimension, over in widths(axes):
+        return all_gather(shard, over, axis=dimension, tiled=True)
+    return varying(shard, BOTH)
+
+
+def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
+    """This device's shard of the mean over all devices; one that is not sharded is merely averaged."""
+    for dimension, over in widths(axes):
+        return psum_scatter(gradient, over, scatter_dimension=dimension, tiled=True) / axis_size(BOTH)
+    return pmean(gradient, BOTH)
+
+
+def widths(axes: Axes) -> Iterator[tuple[int, MeshAxes]]:
+    """The dimension that is split at rest and whole in use, if there is one, and the mesh axes that split it."""
+    for dimension, logical in enumerate(axes):
+        if PARAMETERS.of(logical) != COMPUTE.of(logical):
+            yield dimension, PARAMETERS.of(logical)

@@ -1,0 +1,34 @@
+"""Expert parallel: every device keeps some of the experts and sees 1/N of the tokens, which travel to their experts.
+
+    parameters       experts→expert
+    gradients        experts→expert
+    optimizer state  experts→expert
+    batch            batch→expert
+    forward moves    all-to-all of activations over expert; all-reduce of metrics over expert
+    step moves       all-to-all of activations over expert; all-reduce of gradients over expert;
+                     all-reduce of metrics over expert
+
+Tokens and experts are split over one mesh axis, as everyone does (GShard, Switch). Forward there are two all-to-alls:
+dispatch, which takes a device's tokens to the places they have with all experts, and combine, which brings back what
+the experts made of them; backward their transposes. An expert sees the tokens of every device, so its gradient is whole
+where it is computed. What is no expert (input, router, head) is replicated, and its gradients are all-reduced.
+"""
+
+from __future__ import annotations
+
+from reference_impl.mapping import Mapping
+from reference_impl.theory.communication import Budget, all_reduce, all_to_all
+
+COMPUTE = Mapping(batch="expert", experts="expert")
+PARAMETERS = Mapping(experts="expert")
+GRADIENTS = PARAMETERS
+OPTIMIZER = Mapping(experts="expert")
+
+COMMUNICATION = Budget(
+    forward=[all_to_all("activations", over="expert"), all_reduce("metrics", over="expert")],
+    step=[
+        all_to_all("activations", over="expert"),
+        all_reduce("gradients", over="expert"),
+        all_reduce("metrics", over="expert"),
+    ],
+)

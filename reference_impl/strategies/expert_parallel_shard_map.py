@@ -1,0 +1,64 @@
+"""Expert parallel by hand: one all-to-all takes the tokens to their experts, another brings them back.
+
+    parameters       experts→expert
+    gradients        experts→expert
+    optimizer state  experts→expert
+    batch            batch→expert
+    forward moves    all-to-all of activations over expert; all-reduce of metrics over expert
+    step moves       all-to-all of activations over expert; all-reduce of gradients over expert;
+                     all-reduce of metrics over expert
+
+Before dispatch a device has all experts' places for its own groups, after it its own experts' places for all groups:
+the experts' dimension is cut, and the groups' put together. An all-to-all's transpose is the all-to-all back, so the
+backward pass needs no line of its own. What arrives there for an expert is the sum of all devices' losses: like what is
+all-reduced, it is divided by their number.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax.lax import all_to_all, axis_size, pmean, psum
+
+from meshproof.contract import Batch, Tree
+from reference_impl.compat import varying
+from reference_impl.mapping import Axes
+from reference_impl.models import Model
+from reference_impl.models.layout import Whole
+from reference_impl.strategies.expert_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Exchange", "loss", "loss_and_gradients"]
+
+
+class Exchange(Whole):
+    """The two all-to-alls."""
+
+    def dispatch(self, x_GxExPxM: jax.Array) -> jax.Array:
+        """Every expert's places for this device's groups, to this device's experts' places for every group."""
+        return all_to_all(x_GxExPxM, "expert", split_axis=1, concat_axis=0, tiled=True)
+
+    def combine(self, y_GxExPxM: jax.Array) -> jax.Array:
+        """And back."""
+        return all_to_all(y_GxExPxM, "expert", split_axis=0, concat_axis=1, tiled=True)
+
+
+def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
+    """The mean of the devices' mean losses: their shares of the batch are equal."""
+    with jax.named_scope("forward"):
+        return pmean(model.loss(parameters, batch, Exchange()), "expert")
+
+
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+    """The mean loss; the gradients of this device's experts and, summed once, of what is replicated."""
+    with jax.named_scope("forward"):
+        own = jax.tree.map(
+            lambda w, axes: w if "experts" in axes else varying(w, "expert"), dict(parameters), model.axes
+        )
+        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Exchange())
+    with jax.named_scope("synchronize_gradients"):
+        return pmean(local_loss, "expert"), jax.tree.map(mean, gradients, model.axes)
+
+
+def mean(gradient: jax.Array, axes: Axes) -> jax.Array:
+    """Of all devices' losses; an expert's gradient has met them already."""
+    total = gradient if "experts" in axes else psum(gradient, "expert")
+    return total / axis_size("expert")

@@ -1,0 +1,42 @@
+"""FSDP and tensor parallel by hand: gather parameters over one axis, reduce activations over the other.
+
+    parameters       embed→data, mlp→model
+    gradients        embed→data, mlp→model
+    optimizer state  embed→data, mlp→model
+    batch            batch→data
+    forward moves    all-gather of parameters over data; all-reduce of activations over model;
+                     all-reduce of metrics over data
+    step moves       all-gather of parameters over data; all-reduce of activations over model;
+                     reduce-scatter of gradients over data; all-reduce of gradients over data;
+                     all-reduce of metrics over data
+
+The same table as ``fsdp_tensor_parallel``: ``fsdp_shard_map``'s parameters, ``tensor_parallel_shard_map``'s layers.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax.lax import pmean
+
+from meshproof.contract import Batch, Tree
+from reference_impl.models import Model
+from reference_impl.shards import Shards
+from reference_impl.strategies.fsdp_tensor_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies.tensor_parallel_shard_map import Megatron
+
+__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+
+
+def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
+    """Gather, compute on this device's examples and its part of the layers, average."""
+    with jax.named_scope("forward"):
+        return pmean(model.loss(Shards(model, PARAMETERS, "data").gather(parameters), batch, Megatron()), "data")
+
+
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+    """Each device's gradients of its part of the layers, averaged into its shard of them."""
+    shards = Shards(model, PARAMETERS, "data")
+    with jax.named_scope("forward"):
+        local_loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Megatron())
+    with jax.named_scope("synchronize_gradients"):
+        return pmean(local_loss, "data"), shards.scatter_mean(gradients)

@@ -1,0 +1,87 @@
+"""3D parallel: data, tensor and pipeline parallelism, each on a mesh axis of its own.
+
+    parameters       layers→stage, mlp→model
+    gradients        layers→stage, mlp→model
+    optimizer state  layers→stage, mlp→model
+    batch            batch→data
+    forward moves    collective-permute of activations over stage; all-reduce of activations over model;
+                     all-reduce of metrics over stage×data
+    step moves       collective-permute of activations over stage; all-reduce of activations over model;
+                     all-reduce of gradients over data; all-reduce of gradients over stage×data;
+                     all-reduce of metrics over stage×data
+
+    stage 0  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  B7 B6 B5 B4 B3 B2 B1 B0
+    stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
+
+Each data shard is a pipeline of its own, whose microbatches are of its own examples; once in a step the pipelines
+average their gradients. What lies on every stage is summed over the stages too.
+"""
+
+from __future__ import annotations
+
+import jax
+from jax.lax import axis_size, psum
+
+from meshproof.contract import Batch, Tree
+from reference_impl.compat import varying
+from reference_impl.forms.pipeline import Pipeline
+from reference_impl.mapping import Axes, Mapping, MeshAxes
+from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.strategies.pipeline_tensor_parallel import Megatron
+from reference_impl.theory.communication import Budget, all_reduce, collective_permute
+from reference_impl.theory.schedules import Schedule, gpipe
+
+COMPUTE = Mapping(layers="stage", batch="data", mlp="model")
+PARAMETERS = Mapping(layers="stage", mlp="model")
+GRADIENTS = PARAMETERS
+OPTIMIZER = Mapping(layers="stage", mlp="model")
+
+COMMUNICATION = Budget(
+    forward=[
+        collective_permute("activations", over="stage"),
+        all_reduce("activations", over="model"),
+        all_reduce("metrics", over=("stage", "data")),
+    ],
+    step=[
+        collective_permute("activations", over="stage"),
+        all_reduce("activations", over="model"),
+        all_reduce("gradients", over="data"),
+        all_reduce("gradients", over=("stage", "data")),
+        all_reduce("metrics", over=("stage", "data")),
+    ],
+)
+
+make_schedule = gpipe
+
+
+def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
+    """The mean over the pipelines of what their last stages know."""
+    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    return mean(Pipeline(model, schedule, Megatron()).run(own, batch)[0], ("stage", "data"))
+
+
+def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+    """Every pipeline's own loss and gradients, averaged once."""
+    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    value, gradients = Pipeline(model, schedule, Megatron()).run(own, batch)
+
+    def synchronize(gradient: jax.Array, axes: Axes) -> jax.Array:
+        return mean(gradient, missing(axes))
+
+    with jax.named_scope("synchronize_gradients"):
+        return mean(value, ("stage", "data")), jax.tree.map(synchronize, gradients, model.axes)
+
+
+def own_copy(parameter: jax.Array, axes: Axes) -> jax.Array:
+    """This device's copy of what lies on others too."""
+    return varying(parameter, missing(axes))
+
+
+def missing(axes: Axes) -> MeshAxes:
+    """The mesh axes whose devices each know a part of the gradient: the shards', and the stages' of what all hold."""
+    return ("data",) if "layers" in axes else ("stage", "data")
+
+
+def mean(part: jax.Array, over: MeshAxes) -> jax.Array:
+    """The sum over the stages, averaged over the shards."""
+    return psum(part, over) / axis_size("data")

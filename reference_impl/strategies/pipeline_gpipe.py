@@ -1,0 +1,79 @@
+"""GPipe: the layers are cut into stages and microbatches flow through, all of them forward, then all of them backward.
+
+    parameters       layers→stage
+    gradients        layers→stage
+    optimizer state  layers→stage
+    batch            whole
+    forward moves    collective-permute of activations over stage; all-reduce of metrics over stage
+    step moves       collective-permute of activations over stage; all-reduce of gradients over stage;
+                     all-reduce of metrics over stage
+
+    stage 0  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  ·  ·  ·  ·  B7 B6 B5 B4 B3 B2 B1 B0
+    stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  ·  ·  B7 B6 B5 B4 B3 B2 B1 B0 ·
+    stage 2  ·  ·  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  B7 B6 B5 B4 B3 B2 B1 B0 ·  ·
+    stage 3  ·  ·  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·  ·  ·
+
+Parameters never move: what does is one microbatch's activation, or its gradient, from each stage to the next in every
+tick. With S stages and M microbatches a stage is idle (S − 1)/(M + S − 1) of the time, and holds M activations. The
+input layer and the head lie on every stage, the first and the last use them: theirs are the all-reduced gradients
+(Huang et al. 2019; Scaling book, "Pipelining").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.lax import psum
+
+from meshproof.contract import Batch, Tree
+from reference_impl.compat import varying
+from reference_impl.forms.pipeline import Pipeline
+from reference_impl.mapping import Axes, Mapping
+from reference_impl.models.layout import Whole
+from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.theory.communication import Budget, all_reduce, collective_permute
+from reference_impl.theory.schedules import Schedule, gpipe
+
+COMPUTE = Mapping(layers="stage")
+PARAMETERS = Mapping(layers="stage")
+GRADIENTS = PARAMETERS
+OPTIMIZER = Mapping(layers="stage")
+
+COMMUNICATION = Budget(
+    forward=[collective_permute("activations", over="stage"), all_reduce("metrics", over="stage")],
+    step=[
+        collective_permute("activations", over="stage"),
+        all_reduce("gradients", over="stage"),
+        all_reduce("metrics", over="stage"),
+    ],
+)
+
+make_schedule = gpipe
+
+
+def loss(
+    model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Whole | None = None
+) -> jax.Array:
+    """The loss, which only the last stage knows, told to all."""
+    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    return psum(Pipeline(model, schedule, layout or Whole()).run(own, batch)[0], "stage")
+
+
+def loss_and_gradients(
+    model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Whole | None = None
+) -> tuple[jax.Array, Tree]:
+    """The loss, and the gradients: a stage's layers are its own, what lies on every stage one of them has used."""
+    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    value, gradients = Pipeline(model, schedule, layout or Whole()).run(own, batch)
+
+    def synchronize(gradient: jax.Array, axes: Axes) -> Any:
+        return gradient if "layers" in axes else psum(gradient, "stage")
+
+    with jax.named_scope("synchronize_gradients"):
+        return psum(value, "stage"), jax.tree.map(synchronize, gradients, model.axes)
+
+
+def own_copy(parameter: jax.Array, axes: Axes) -> jax.Array:
+    """This stage's copy of what lies on every stage."""
+    return parameter if "layers" in axes else varying(parameter, "stage")

@@ -1,0 +1,34 @@
+"""ZeRO-2: ZeRO-1 that also keeps only 1/N of each gradient, the part that its device's optimizer state is for.
+
+    parameters       whole
+    gradients        embed→data
+    optimizer state  embed→data
+    batch            batch→data
+    forward moves    all-reduce of metrics over data
+    step moves       reduce-scatter of gradients over data; all-reduce of gradients over data;
+                     all-gather of parameters over data; all-reduce of metrics over data
+
+Gradients are reduce-scattered, updated parameters gathered: together the bytes of data parallelism's all-reduce.
+Parameters without an ``embed`` axis are not split: theirs are the all-reduced gradients. Rajbhandari et al. 2020,
+"ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os+g.
+"""
+
+from __future__ import annotations
+
+from reference_impl.mapping import Mapping
+from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
+
+COMPUTE = Mapping(batch="data")
+PARAMETERS = Mapping()
+GRADIENTS = Mapping(embed="data")
+OPTIMIZER = Mapping(embed="data")
+
+COMMUNICATION = Budget(
+    forward=[all_reduce("metrics", over="data")],
+    step=[
+        reduce_scatter("gradients", over="data"),
+        all_reduce("gradients", over="data"),
+        all_gather("parameters", over="data"),
+        all_reduce("metrics", over="data"),
+    ],
+)

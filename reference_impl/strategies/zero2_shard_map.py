@@ -1,0 +1,57 @@
+"""ZeRO-2 by hand: reduce-scatter the gradients, update the own shard of each parameter, all-gather what was updated.
+
+    parameters       whole
+    gradients        embed→data
+    optimizer state  embed→data
+    batch            batch→data
+    forward moves    all-reduce of metrics over data
+    step moves       reduce-scatter of gradients over data; all-reduce of gradients over data;
+                     all-gather of parameters over data; all-reduce of metrics over data
+
+The same table as ``zero2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.lax import pmean
+
+from meshproof.contract import Batch, Tree
+from reference_impl.compat import varying
+from reference_impl.models import Model
+from reference_impl.models.layout import Whole
+from reference_impl.shards import Shards
+from reference_impl.strategies.data_parallel_shard_map import loss
+from reference_impl.strategies.zero2 import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+
+__all__ = [
+    "COMMUNICATION",
+    "COMPUTE",
+    "GRADIENTS",
+    "OPTIMIZER",
+    "PARAMETERS",
+    "loss",
+    "loss_and_gradients",
+    "update",
+]
+
+
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+    """Every device's own gradients, averaged into each device's shard."""
+    with jax.named_scope("forward"):
+        own = jax.tree.map(lambda w: varying(w, "data"), parameters)
+        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Whole())
+    with jax.named_scope("synchronize_gradients"):
+        return pmean(local_loss, "data"), Shards(model, GRADIENTS, "data").scatter_mean(gradients)
+
+
+def update(
+    model: Model, optimize: Callable[..., Any], parameters: Tree, state: Any, gradients: Tree
+) -> tuple[Tree, Any]:
+    """Each device updates what its optimizer state is for, and all of them gather it."""
+    shards = Shards(model, OPTIMIZER, "data")
+    updated, state = optimize(shards.own(parameters), state, gradients)
+    return shards.gather_equal(updated), state

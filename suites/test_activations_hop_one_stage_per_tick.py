@@ -1,0 +1,33 @@
+"""A pipeline's only traffic between stages: what one hands on to the next."""
+
+import pytest
+
+from meshproof.schedules import count
+from meshproof.traffic import compare_traffic
+from suites.applicability import pipelined
+
+
+@pytest.mark.clause("COM-8", applies=pipelined)
+def test_activations_hop_one_stage_per_tick(case, observation, judge):
+    """Activations MUST hop from stage to stage by one collective-permute a tick: with M microbatches and S stages of V
+    chunks V·M + S − 1 times in the forward pass, and in the step once for each tick of the schedule. No parameter MUST
+    move between stages."""
+    counts = count(case.strategy.schedule)
+    ticks = {"forward": counts.chunks * counts.microbatches + counts.stages - 1, "step": counts.ticks}
+    for what, expected in ticks.items():
+        budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+        hops = {(line.operation, line.axes) for line in budget if line.operation == "collective-permute"}
+        between = {axis for _, axes in hops for axis in axes}
+        seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
+        judge.clear(
+            f"{what}: {traffic}; {executions} executions, expected {expected}"
+            for traffic in seen
+            if traffic.lane in hops
+            if (executions := [entry.executions for entry in traffic.entries]) != [expected] or not traffic.exact
+        )
+        judge.clear(
+            f"{what}: {traffic}: only activations, gradients and metrics may go from stage to stage"
+            for traffic in seen
+            if between & set(traffic.lane[1])
+            if not traffic.lines or any(line.payload == "parameters" for line in traffic.lines)
+        )

@@ -1,0 +1,53 @@
+"""A pipeline's schedule: complete, possible, and no idler than it must be."""
+
+from collections import Counter
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from meshproof.schedules import count
+from suites.applicability import pipelined
+
+
+@pytest.mark.clause("PIP-1", applies=pipelined)
+def test_bubble_is_that_of_the_schedule(case, judge):
+    """Bubble share, counted from the schedule, MUST equal (S − 1)/(V·M + S − 1) with M microbatches and S stages of V
+    chunks."""
+    counts = count(case.strategy.schedule)
+    expected = Fraction(counts.stages - 1, counts.chunks * counts.microbatches + counts.stages - 1)
+    if counts.bubble != expected:
+        slots = f"{counts.idle} of {counts.stages} × {counts.ticks} slots are idle"
+        judge.fail([f"{slots}, a share of {counts.bubble}; expected is {expected}"])
+
+
+@pytest.mark.clause("PIP-1", applies=pipelined)
+def test_schedule_does_everything_once(case, judge):
+    """The schedule MUST take every microbatch once forward and once backward through every chunk of every stage, one in
+    a stage at a time, each after what it needs."""
+    schedule, counts = case.strategy.schedule, count(case.strategy.schedule)
+    depths = counts.chunks * counts.stages
+    ticks = {(slot.direction, slot.microbatch, slot.chunk * counts.stages + slot.stage): slot.tick for slot in schedule}
+    everything = set(product(("forward", "backward"), range(counts.microbatches), range(depths)))
+    judge.clear(
+        f"{direction} of microbatch {m} at depth {d} is missing" for direction, m, d in everything - ticks.keys()
+    )
+    if len(schedule) != len(everything):
+        judge.fail([f"{len(schedule)} slots, expected {len(everything)}: something is done twice"])
+    judge.clear(
+        f"stage {stage} has {times} slots in tick {tick}"
+        for (tick, stage), times in Counter((slot.tick, slot.stage) for slot in schedule).items()
+        if times > 1
+    )
+    judge.clear(
+        f"{work} in tick {tick} does not come after {needed} in tick {ticks[needed]}"
+        for work, tick in ticks.items()
+        if (needed := input_of(*work, depths)) and ticks[needed] >= tick
+    )
+
+
+def input_of(direction, microbatch, depth, depths):
+    """What must be done before: the same one chunk before, or after it going backward."""
+    if direction == "forward":
+        return ("forward", microbatch, depth - 1) if depth else None
+    return ("backward", microbatch, depth + 1) if depth < depths - 1 else ("forward", microbatch, depth)

@@ -1,0 +1,57 @@
+"""What 1F1B is for."""
+
+import pytest
+
+from meshproof.schedules import count
+from suites.applicability import pipelined
+
+
+def frees_early(case):
+    """A pipeline of one chunk a stage, in which backwards make room for forwards."""
+    if not pipelined(case):
+        return False
+    counts = count(case.strategy.schedule)
+    return counts.chunks == 1 and not counts.drains_first
+
+
+def is_gpipe_twin(case, other):
+    """The same model in the same stages and microbatches, with all forwards before all backwards."""
+    same = all(
+        getattr(case.strategy, name, "") == getattr(other.strategy, name, "")
+        for name in ("framework", "model", "variant")
+    )
+    if not same or not pipelined(other) or (case.mesh, case.target) != (other.mesh, other.target):
+        return False
+    own, counts = count(case.strategy.schedule), count(other.strategy.schedule)
+    return counts.drains_first and counts.microbatches == own.microbatches
+
+
+@pytest.mark.clause("MEM-5", applies=frees_early)
+def test_live_activations(case, cases, observation, observe_also, judge):
+    """1F1B MUST hold at most S microbatches' activations where GPipe holds M, counted from the schedules; and its step
+    MUST take as many activations less of temporary memory, to the nearest one."""
+    twins = [other for other in cases if is_gpipe_twin(case, other)]
+    twin = judge.promised(twins[0] if twins else None, "GPipe form to compare with")
+    own, whole = count(case.strategy.schedule), count(twin.strategy.schedule)
+    if own.live > own.stages or whole.live != whole.microbatches:
+        judge.fail(
+            [f"{own.live} activations are live at once, {whole.live} in {twin.id}; expected at most {own.stages}"]
+        )
+    step, other = judge.see(observation.step), judge.see(observe_also(twin).step)
+    activation = bytes_handed_on(step, judge)
+    saved = (judge.see(other.memory).temporary - judge.see(step.memory).temporary) / activation
+    if round(saved) < whole.live - own.live:
+        judge.fail(
+            [
+                f"the step takes {saved:.2f} activations of {activation:,.0f} bytes less than {twin.id}; "
+                f"expected {whole.live - own.live}, from {whole.live} to {own.live}"
+            ]
+        )
+
+
+def bytes_handed_on(step, judge):
+    """Bytes of one activation, from what goes from stage to stage."""
+    hops = [entry for entry in judge.see(step.collectives) if entry.operation == "collective-permute"]
+    if not hops or any(entry.executions is None for entry in hops):
+        judge.fail([f"the size of an activation cannot be told from the collective-permutes of the step: {hops}"])
+    return sum(entry.bytes for entry in hops) / sum(entry.executions for entry in hops)

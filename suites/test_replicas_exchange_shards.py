@@ -1,0 +1,22 @@
+"""Hybrid sharding: the slow links between groups carry a shard, not a gradient."""
+
+import pytest
+
+from meshproof.traffic import compare_traffic
+from suites.applicability import replica_axes
+
+
+@pytest.mark.clause("COM-7", applies=replica_axes)
+def test_replicas_exchange_shards(case, observation, judge):
+    """Gradients MUST be reduced over replicas after they are reduce-scattered within the shard group: between replicas
+    moves one shard of each, and no parameter."""
+    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    between = replica_axes(case)
+    seen = compare_traffic(judge.see(judge.see(observation.step).collectives), budget)
+    judge.clear(str(traffic) for traffic in seen if not traffic.exact and between.intersection(traffic.lane[1]))
+    exchanged = [line for line in budget if line.payload != "metrics" and between.intersection(line.axes)]
+    judge.clear(f"the budget moves {line}" for line in exchanged if line.payload != "gradients")
+    shards = sum(leaf.bytes_per_device for leaf in judge.see(judge.see(observation.before).parameters))
+    moved = sum(line.bytes for line in exchanged)
+    if moved != shards:
+        judge.fail([f"{moved:,} bytes of gradients move between replicas, a device's shards are {shards:,}"])

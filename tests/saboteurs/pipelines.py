@@ -1,0 +1,166 @@
+"""Faults in pipelines: in what is handed on, in what is kept, and in the schedule."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jax.lax import optimization_barrier, ppermute, psum
+
+from reference_impl.forms.pipeline import NONE, Hop, Pipeline, Row
+from reference_impl.forms.pipelined import Pipelined
+from reference_impl.models.layout import Whole
+from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe
+from reference_impl.theory.schedules import Schedule, gpipe
+from tests.saboteurs.planting import plant
+
+STAGES = {"stage": 4}
+MICROBATCH, DEPTH, ACTIVATION = (Row._fields.index(name) for name in ("microbatch", "depth", "activation"))
+
+
+@dataclass(frozen=True)
+class UncheckedPipelined(Pipelined):
+    """Without JAX's own check of what varies: faults reach the suites."""
+
+    check_vma: bool = False
+
+
+def by_engine(engine: type[Pipeline], sums_head: bool = True) -> Any:
+    """GPipe's loss and gradients by another engine."""
+
+    def loss_and_gradients(model: Any, schedule: Any, parameters: Any, batch: Any) -> Any:
+        value, gradients = engine(model, schedule, Whole()).run(parameters, batch)
+        ends = {"input": psum(gradients["input"], "stage")}
+        ends |= {"head": psum(gradients["head"], "stage")} if sums_head else {}
+        return psum(value, "stage"), {**gradients, **ends}
+
+    return {"loss_and_gradients": loss_and_gradients}
+
+
+class HandsBack(Pipeline):
+    """Every stage hands on to the one before it."""
+
+    def hop(self, ticks: range) -> Hop:
+        """Against the stream."""
+        right = super().hop(ticks)
+        return Hop(right.directions, tuple((receiver, sender) for sender, receiver in right.pairs))
+
+
+class TakesStale(Pipeline):
+    """Every stage takes the activation of the tick before."""
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The places of activations come a tick late."""
+        rows = super().rows.copy()
+        rows[1:, :, ACTIVATION] = rows[:-1, :, ACTIVATION]
+        return rows
+
+
+class DropsLast(Pipeline):
+    """The last microbatch never reaches the last stage."""
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Idle instead."""
+        rows = super().rows.copy()
+        is_dropped = rows[..., MICROBATCH] == self.schedule.microbatches - 1
+        rows[..., DEPTH][is_dropped & (rows[..., DEPTH] == self.schedule.depths - 1)] = NONE
+        return rows
+
+
+class CountsTwice(Pipeline):
+    """The last microbatch is taken for the one before it, too."""
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """As many microbatches, of fewer examples."""
+        rows = super().rows.copy()
+        last = self.schedule.microbatches - 1
+        rows[..., MICROBATCH][rows[..., MICROBATCH] == last - 1] = last
+        return rows
+
+
+class KeepsEverything(Pipeline):
+    """A place for each microbatch, as if none were ever free again."""
+
+    @cached_property
+    def places(self) -> Any:
+        """The microbatch's number; and one more for gradients."""
+        last = self.schedule.microbatches
+        return {work: work[1] if work[0] == "forward" else last for work in super().places}
+
+
+def carries_parameters(model: Any, schedule: Any, parameters: Any, batch: Any) -> Any:
+    """GPipe whose stages hand their layers round, and back."""
+    around = [(i, (i + 1) % 4) for i in range(4)]
+    there = optimization_barrier(ppermute(parameters["up"], "stage", around))
+    back = ppermute(there, "stage", [(j, i) for i, j in around])
+    return by_engine(Pipeline)["loss_and_gradients"](model, schedule, {**parameters, "up": back}, batch)
+
+
+def pausing(stages: int, microbatches: int) -> Schedule:
+    """GPipe that rests for a tick before it goes back."""
+    slots = gpipe(stages, microbatches).slots
+    later = (replace(slot, tick=slot.tick + (slot.direction == "backward")) for slot in slots)
+    return Schedule(stages, tuple(later))
+
+
+class LeavesOut(UncheckedPipelined):
+    """Shows a schedule in which the last microbatch is never taken back through the first stage."""
+
+    @cached_property
+    def schedule(self) -> Any:
+        """All but the last slot."""
+        return super().schedule[:-1]
+
+
+@dataclass(frozen=True)
+class Silent(UncheckedPipelined):
+    """Runs with too few microbatches, without a word."""
+
+    microbatches: int = 2
+
+    @property
+    def timetable(self) -> Schedule:
+        """Warns nobody."""
+        with warnings.catch_warnings(action="ignore"):
+            return super().timetable
+
+    def forward(self, parameters: Any, batch: Any) -> Any:
+        """Nor here."""
+        with warnings.catch_warnings(action="ignore"):
+            return super().forward(parameters, batch)
+
+
+class DropsRemainder(UncheckedPipelined):
+    """Drops the examples that fill no microbatch, without a word."""
+
+    def shard_batch(self, batch: Any) -> Any:
+        """All whole microbatches."""
+        return super().shard_batch(
+            {name: v[: len(v) // self.microbatches * self.microbatches] for name, v in batch.items()}
+        )
+
+
+plant("healthy_gpipe", UncheckedPipelined, pipeline_gpipe, STAGES, **by_engine(Pipeline))
+plant("healthy_1f1b", UncheckedPipelined, pipeline_1f1b, STAGES, **by_engine(Pipeline))
+for name, engine, clauses in (
+    ("handed_back", HandsBack, ("NUM-2", "NUM-3")),
+    ("stale_activation", TakesStale, ("NUM-2", "NUM-4")),
+    ("microbatch_dropped", DropsLast, ("NUM-2", "NUM-4")),
+    ("microbatch_counted_twice", CountsTwice, ("NUM-2", "NUM-4")),
+):
+    plant(name, UncheckedPipelined, pipeline_gpipe, STAGES, *clauses, **by_engine(engine))
+UNSUMMED = by_engine(Pipeline, sums_head=False)
+plant("head_gradient_not_summed", UncheckedPipelined, pipeline_gpipe, STAGES, "NUM-2", "NUM-6", "COM-2", **UNSUMMED)
+HANDED_ROUND = {"loss_and_gradients": carries_parameters}
+plant("parameters_handed_round", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", "COM-11", **HANDED_ROUND)
+plant("gpipe_buffers_in_1f1b", UncheckedPipelined, pipeline_1f1b, STAGES, "MEM-5", **by_engine(KeepsEverything))
+plant("pausing_schedule", UncheckedPipelined, pipeline_gpipe, STAGES, "PIP-1", make_schedule=pausing)
+plant("schedule_leaves_out", LeavesOut, pipeline_gpipe, STAGES, "PIP-1")
+plant("starved_in_silence", Silent, pipeline_gpipe, STAGES, "ERR-1")
+plant("remainder_dropped", DropsRemainder, pipeline_gpipe, STAGES, "ERR-1")

@@ -1,0 +1,40 @@
+"""Logical axes that cannot be laid out are refused in words, before anything is compiled."""
+
+import pytest
+from jax.sharding import PartitionSpec
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.mapping import Mapping
+from reference_impl.models.mlp import MLP
+from reference_impl.strategies import fsdp_tensor_parallel, hsdp, tensor_parallel
+from reference_impl.truth import Momentum
+
+
+def test_several_mesh_axes_may_split_one_logical_axis():
+    """The first splits it most coarsely."""
+    assert Mapping(batch=("replica", "data")).spec(("batch", "embed")) == PartitionSpec(("replica", "data"), None)
+
+
+@pytest.mark.parametrize("mapping", [Mapping(embed="data", mlp="data"), Mapping(embed=("model", "data"), mlp="data")])
+def test_two_logical_axes_on_one_mesh_axis_are_refused(mapping):
+    """The error names both logical axes, the array's axes and the mesh axis."""
+    with pytest.raises(ValueError, match=r"logical axes embed and mlp of one array .* mesh axis 'data'"):
+        mapping.spec(("embed", "mlp"))
+
+
+def test_dimension_that_does_not_divide_is_refused():
+    """The error names the leaf, the logical axis and both numbers."""
+    with pytest.raises(ValueError, match=r"dense_1/kernel: mlp=36 is not divisible by model=8"):
+        JaxForm(tensor_parallel, {"model": 8}, Momentum(), MLP(widths=(784, 128, 36, 10)))
+
+
+def test_optimizer_state_is_checked_too():
+    """Parameters that are computed with whole may still not divide at rest."""
+    with pytest.raises(ValueError, match=r"dense_0/kernel: embed=100 is not divisible by data=8"):
+        JaxForm(fsdp_tensor_parallel, {"data": 8, "model": 1}, Momentum(), MLP(widths=(784, 100, 512, 10)))
+
+
+def test_mesh_without_the_pages_axis_is_refused():
+    """The error names the logical axis, the missing mesh axis and those that there are."""
+    with pytest.raises(ValueError, match=r"dense_0/kernel: embed is mapped to 'data', the mesh has \['replica'\]"):
+        JaxForm(hsdp, {"replica": 8}, Momentum())

@@ -5,6 +5,7 @@ Where annotated code constrains, this code reshards; and a product that sums ove
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
@@ -14,6 +15,7 @@ from jax.sharding import AxisType, PartitionSpec
 from meshproof.contract import Tree
 from reference_impl.compat import reshard
 from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import OnMesh
 from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Axes, Mapping
 
@@ -35,6 +37,11 @@ class Explicit(JaxForm):
 
     axis_type: ClassVar[AxisType] = AxisType.Explicit
     layout: ClassVar[type[Annotated]] = Typed
+
+    @cached_property
+    def init_parameters(self) -> OnMesh:
+        """Key to placed parameters, drawn on automatic axes: on explicit ones every device would draw them whole."""
+        return self.compile(jax.sharding.auto_axes(self.network.init, out_sharding=self.state_specs.parameters))
 
     def lay(self, tree: Tree, mapping: Mapping) -> Any:
         """A tree shaped as the parameters, resharded by a mapping."""

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import TrainState
+from reference_impl.forms.explicit import Explicit
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.strategies import (
@@ -135,6 +136,15 @@ class OldGenerator(JaxForm):
         return Birth(old(super().init), old(super().init.lower))
 
 
+class DrawsWhole(Explicit):
+    """On explicit axes a draw that is told no layout is whole on every device, whatever becomes of it."""
+
+    @cached_property
+    def init_parameters(self) -> Any:
+        """As on automatic axes, where the compiler draws in parts."""
+        return self.compile(self.network.init, out_shardings=self.on_mesh(self.state_specs.parameters))
+
+
 class Inert(NnxForm):
     """Annotated by a key that NNX takes and ignores."""
 
@@ -167,6 +177,7 @@ plant("everything_whole", storing(PARAMETERS=Mapping(), OPTIMIZER=Mapping()), fs
 plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
 plant("placed_afterwards", PlacedAfterwards, fsdp, DATA, "MEM-3")
 plant("old_generator", OldGenerator, fsdp, DATA, "MEM-3")
+plant("drawn_whole", DrawsWhole, fsdp, DATA, "MEM-3")
 plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
 plant("first_rule_wins", FirstRuleWins, fsdp, DATA, "SHD-8")
 plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")

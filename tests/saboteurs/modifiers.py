@@ -181,7 +181,7 @@ for name, network, clauses in (
     ("microbatches_averaged_alike", PartsAlike(Masked(MLP())), ("ACC-1", "MSK-1")),
     ("devices_averaged_alike", Alike(Masked(MLP())), ("MSK-1", "NUM-2", "NUM-4")),
     ("mask_ignored", IgnoresMask(MLP()), ("MSK-1", "NUM-2")),
-    ("padding_counted", CountsPadding(Masked(MLP())), ("MSK-1", "NUM-2")),
+    ("padding_averaged", CountsPadding(Masked(MLP())), ("MSK-1", "NUM-2")),
     ("masks_even", Even(MLP()), ("MSK-1",)),
 ):
     plant(name, Unchecked, data_parallel_shard_map, DATA, *clauses, network=network)

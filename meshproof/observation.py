@@ -74,16 +74,6 @@ class BatchLayout:
 
 
 @dataclass(frozen=True)
-class Collision:
-    """Two logical axes of one array on one mesh axis, and what such rules were refused with; empty: they were not."""
-
-    path: str
-    logical: tuple[str, str]
-    mesh_axis: str
-    error: str
-
-
-@dataclass(frozen=True)
 class Run:
     """``k`` train steps: each step's numbers, and what JAX traced and compiled during each (event names)."""
 
@@ -124,5 +114,4 @@ class Observation:
     batch_error: Seen[str]
     dimension_errors: Seen[dict[int, str]]
     mesh_error: Seen[str]
-    collision: Seen[Collision]
     warnings: tuple[str, ...]

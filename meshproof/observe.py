@@ -99,7 +99,6 @@ class _Session:
         seen["batch_error"] = self.attempt(refusals.short_batch, "shard_batch")
         seen["dimension_errors"] = self.attempt(refusals.missing_dimension)
         seen["mesh_error"] = self.attempt(refusals.small_machine, "make_mesh")
-        seen["collision"] = self.attempt(refusals.collision, "logical_axes", "lay_out")
         return seen
 
     def attempt(self, look: Callable[[], T], *members: str) -> Seen[T]:

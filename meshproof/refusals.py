@@ -9,8 +9,7 @@ from typing import Any
 import jax
 
 from meshproof.cases import Case
-from meshproof.contract import Batch, leaves
-from meshproof.observation import Collision
+from meshproof.contract import Batch
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,6 @@ class Refusals:
     def small_machine(self) -> str:
         """A machine that lacks one device."""
         return refusal(lambda: self.strategy.make_mesh(list(self.strategy.mesh.devices.flat)[:-1]))
-
-    def collision(self) -> Collision:
-        """Rules that would split one array along one mesh axis twice."""
-        several = ((path, axes) for path, axes in leaves(self.strategy.logical_axes) if len(set(axes)) > 1)
-        path, (one, other) = next((path, tuple(dict.fromkeys(axes))[:2]) for path, axes in several)
-        axis = next(iter(self.case.mesh))
-        self.strategy.lay_out({one: axis})
-        return Collision(path, (one, other), axis, refusal(lambda: self.strategy.lay_out({one: axis, other: axis})))
 
 
 def refusal(attempt: Callable[[], Any]) -> str:

@@ -2,15 +2,33 @@
 
 import pytest
 
+from meshproof.cases import has_member
+from meshproof.contract import leaves
+from meshproof.observation import NotSupported
 from suites.applicability import splits
 
 
 @pytest.mark.clause("SHD-8", applies=splits("parameters"))
-def test_colliding_rules_are_refused(observation, judge):
+def test_colliding_rules_are_refused(case, judge):
     """Rules that put two logical axes of one array on one mesh axis MUST be refused with an error that names both, the
     mesh axis and the array."""
-    seen = judge.see(observation.collision)
-    named = (*seen.logical, seen.mesh_axis, seen.path)
-    missing = [name for name in named if name not in seen.error]
-    judge.clear([f"it was not refused; expected an error that names {', '.join(named)}"] if not seen.error else [])
-    judge.clear([f"the error does not name {', '.join(missing)}: {seen.error!r}"] if missing else [])
+    for member in ("logical_axes", "lay_out"):
+        if not has_member(case.strategy, member):
+            judge.see(NotSupported(f"the strategy has no {member}"))
+    several = ((path, axes) for path, axes in leaves(case.strategy.logical_axes) if len(set(axes)) > 1)
+    path, (one, other, *_) = next(several)
+    mesh_axis = next(iter(case.mesh))
+    case.strategy.lay_out({one: mesh_axis})
+    message = refusal(case.strategy, {one: mesh_axis, other: mesh_axis})
+    named = (one, other, mesh_axis, path)
+    judge.clear([] if message else [f"they were not; expected an error that names {', '.join(named)}"])
+    judge.clear(f"the error does not name {name}: {message!r}" for name in named if name not in message)
+
+
+def refusal(strategy, rules):
+    """What rules are refused with; empty where they are not."""
+    try:
+        strategy.lay_out(rules)
+    except Exception as error:
+        return str(error)
+    return ""

@@ -101,7 +101,7 @@ class Traffic:
                 yield in_use
 
     def reduced(self, line: Line) -> Iterator[int]:
-        """Gradients: each is summed over the axes that split the examples, or their length, and not it.
+        """Gradients: each is summed over the axes that split the examples, their length or the layers, and not it.
 
         It is scattered over those of them that split it at rest, and what remains is all-reduced over the others.
         """

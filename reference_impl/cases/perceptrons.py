@@ -37,13 +37,16 @@ ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
 HYBRID = {"replica": 2, "data": 4}
 WIDE, TALL = {"data": 2, "model": 4}, {"data": 4, "model": 2}
 
-AVERAGED = (
+ANNOTATED = (
     (single_device, ONE),
     (data_parallel, DATA),
+    (zero1, DATA),
+    (zero2, DATA),
     (fsdp, DATA),
     (tensor_parallel, MODEL),
     (data_tensor_parallel, WIDE),
     (fsdp_tensor_parallel, WIDE),
+    (fsdp_tensor_parallel, TALL),
 )
 MANUAL = (
     (data_parallel_shard_map, DATA),
@@ -54,7 +57,6 @@ MANUAL = (
     (tensor_parallel_shard_map, MODEL),
     (fsdp_tensor_parallel_shard_map, WIDE),
 )
-ANNOTATED = (*AVERAGED, (zero1, DATA), (zero2, DATA), (fsdp_tensor_parallel, TALL))
 EXPLICIT = (
     (data_parallel, DATA),
     (zero1, DATA),
@@ -72,8 +74,8 @@ ADAM = (
     (NnxForm, fsdp, DATA),
     (Manual, fsdp_shard_map, DATA),
 )
-REGRESSION = {page: MLP(criterion="mean_squared_error") for page in (single_device, data_tensor_parallel)}
-"""Pages whose averaging-momentum form is trained on targets, as the tutorial does that teaches it."""
+AVERAGED = ((single_device, ONE), (data_tensor_parallel, WIDE))
+"""Trained with the averaging momentum, and on targets, as the tutorial does that teaches it."""
 
 
 def cases() -> Iterator[Form]:
@@ -91,6 +93,5 @@ def cases() -> Iterator[Form]:
     for form, page, axes in ADAM:
         yield form(page, axes, Adam(), variant="adam")
     for page, axes in AVERAGED:
-        network = REGRESSION.get(page, MLP())
-        yield JaxForm(page, axes, AveragedMomentum(), network, variant="averaged")
-        yield NnxForm(page, axes, AveragedMomentum(), network, variant="averaged")
+        for framework in (JaxForm, NnxForm):
+            yield framework(page, axes, AveragedMomentum(), MLP(criterion="mean_squared_error"), variant="averaged")

@@ -21,7 +21,7 @@ STAGES, SPLIT_STAGES, CUBE = {"stage": 4}, {"stage": 2, "model": 4}, {"stage": 2
 
 
 def cases() -> Iterator[Form]:
-    """By hand, with eight microbatches; and GPipe with two, of which the form warns."""
+    """With eight microbatches, also without JAX's check of what varies; and with two, which is warned of."""
     for page in (pipeline_gpipe, pipeline_1f1b, pipeline_interleaved):
         yield Pipelined(page, STAGES, Momentum())
     yield Pipelined(pipeline_tensor_parallel, SPLIT_STAGES, Momentum())

@@ -117,7 +117,7 @@ class Traffic:
                 yield in_use
 
     def reduced(self, line: Line, ways: list[MeshAxes]) -> Iterator[int]:
-        """Gradients: each is summed over the axes that split the examples, or their length, and not it.
+        """Gradients: each is summed over the axes that split the examples, their length or the layers, and not it.
 
         It is scattered over those of them that split it at rest, and what remains is all-reduced over the others: over
         all at once where that is among the page's ``ways``, else over one after the other.

@@ -176,7 +176,8 @@ class Strategy(Protocol):
     ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that really lie on the devices,
     where those are not the canonical ones, as where a pipeline stacks its layers. And ``logical_axes`` (the canonical
     tree of the parameters with a tuple of logical axis names at each leaf) with ``lay_out(rules)`` (the same tree with
-    the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis).
+    the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis), and ``draws`` (whether a step draws
+    random numbers, as dropout does).
     """
 
     name: str

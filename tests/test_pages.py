@@ -43,12 +43,12 @@ def stated(docstring):
 
 def rendered(page):
     """The same rows, from what the contract is made of."""
-    examples = "×".join(page.COMPUTE.of("batch"))
+    split = {axis: page.COMPUTE.of(axis) for axis in ("batch", "length") if page.COMPUTE.of(axis)}
     return {
         "parameters": str(page.PARAMETERS),
         "gradients": str(page.GRADIENTS),
         "optimizer state": str(page.OPTIMIZER),
-        "batch": f"batch→{examples}" if examples else "whole",
+        "batch": str(Mapping(**split)),
         "forward moves": "; ".join(map(str, page.COMMUNICATION.forward)) or "nothing",
         "step moves": "; ".join(map(str, page.COMMUNICATION.step)) or "nothing",
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
+from reference_impl.forms.drawing import Drawing
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.gpt import GPT
@@ -20,7 +21,7 @@ from reference_impl.strategies import (
     single_device,
     tensor_parallel_shard_map,
 )
-from reference_impl.truth import Momentum
+from reference_impl.truth import Adam, Momentum
 
 ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
 WIDE = {"data": 2, "model": 4}
@@ -37,11 +38,12 @@ MANUAL = (
     (context_parallel, {"data": 2, "context": 4}),
     (fsdp_context_parallel, {"data": 4, "context": 2}),
 )
+DRAWN = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_parallel, WIDE))
 OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
 
 
 def cases() -> Iterator[Form]:
-    """Plain JAX, NNX and by hand."""
+    """Plain JAX, NNX and by hand, and with dropout."""
     for page, axes in ANNOTATED:
         yield JaxForm(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
     for axes in MESHES[:2]:
@@ -50,3 +52,5 @@ def cases() -> Iterator[Form]:
         yield NnxForm(fsdp_tensor_parallel, axes, OPTIMIZER, GPT(), batch_size=BATCH)
     for page, axes in MANUAL:
         yield Manual(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+    for page, axes in DRAWN:
+        yield Drawing(page, axes, Adam(), GPT(dropout=0.1), variant="dropout", batch_size=BATCH)

@@ -25,10 +25,17 @@ from reference_impl.truth import GPTTruth, Optimizer
 EPSILON = 1e-6
 """What layer normalisation adds to the variance."""
 
+SEED = 0
+"""The seed of all dropout masks: a mask depends on it, on the number of steps taken, and on the site."""
+
 
 @dataclass(frozen=True)
 class GPT(Model):
-    """Sizes by logical axis, and the number of blocks. The loss is the mean cross-entropy over B·T tokens."""
+    """Sizes by logical axis, the number of blocks, and the share of what each of their layers adds that is dropped.
+
+    The loss is the mean cross-entropy over B·T tokens. With dropout a batch has a third field, the number ``step`` of
+    optimizer steps taken before it.
+    """
 
     vocab: int = 96
     length: int = 16
@@ -37,6 +44,7 @@ class GPT(Model):
     head_dim: int = 8
     mlp: int = 256
     blocks: int = 2
+    dropout: float = 0.0
     name: ClassVar[str] = "gpt"
 
     @property
@@ -95,15 +103,25 @@ class GPT(Model):
         keys = jax.random.split(key, len(paths))
         return nest({path: init_leaf(path, key, shape) for key, (path, shape) in zip(keys, paths.items(), strict=True)})
 
-    def apply(self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Whole) -> jax.Array:
+    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+        """The scalar mean loss of the batch that this program sees, with this step's draws."""
+        step = batch["step"] if self.dropout else 0
+        return self.mean_loss(self.apply(parameters, batch["x"], layout, step), batch["y"])
+
+    def apply(
+        self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Whole, step: int | jax.Array = 0
+    ) -> jax.Array:
         """Logits (B, T, V)."""
+        key = jax.random.fold_in(jax.random.key(SEED, impl="threefry2x32"), step)
         tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
         position_TxD = parameters["position_embedding"]["embedding"]
         h_BxTxD = layout.stream(layout.use(look_up, tokens, x_BxT) + position_TxD)
         for i in range(self.blocks):
             block = parameters[f"block_{i}"]
-            h_BxTxD += self.attention(block["attention"], self.normalise(block["norm_1"], h_BxTxD), layout)
-            h_BxTxD += self.feed_forward(block, self.normalise(block["norm_2"], h_BxTxD), layout)
+            y_BxTxD = self.attention(block["attention"], self.normalise(block["norm_1"], h_BxTxD), layout)
+            h_BxTxD += self.drop(y_BxTxD, key, 2 * i)
+            y_BxTxD = self.feed_forward(block, self.normalise(block["norm_2"], h_BxTxD), layout)
+            h_BxTxD += self.drop(y_BxTxD, key, 2 * i + 1)
         return layout.use(compare, tokens, self.normalise(parameters["norm"], h_BxTxD))
 
     def normalise(self, norm: Mapping[str, jax.Array], x_BxTxD: jax.Array) -> jax.Array:
@@ -129,6 +147,13 @@ class GPT(Model):
         z_BxTxF = layout.product("btd,df->btf", layout.enter(x_BxTxD, "mlp"), up["kernel"], "embed", ("mlp",))
         h_BxTxF = jax.nn.gelu(z_BxTxF + up["bias"], approximate=True)
         return layout.product("btf,fd->btd", h_BxTxF, down["kernel"], "mlp", ("embed",)) + down["bias"]
+
+    def drop(self, y_BxTxD: jax.Array, key: jax.Array, site: int) -> jax.Array:
+        """Dropout: what is kept, scaled so that the mean stays."""
+        if not self.dropout:
+            return y_BxTxD
+        kept_BxTxD = jax.random.bernoulli(jax.random.fold_in(key, site), 1 - self.dropout, y_BxTxD.shape)
+        return jnp.where(kept_BxTxD, y_BxTxD / (1 - self.dropout), 0)
 
     def mean_loss(self, logits_BxTxV: jax.Array, y_BxT: jax.Array) -> jax.Array:
         """The scalar mean cross-entropy over examples and positions."""

@@ -17,9 +17,14 @@ from reference_impl.models.layout import Whole
 
 
 class GPT(nnx.Module):
-    """``gpt.GPT`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``."""
+    """``gpt.GPT`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``.
+
+    Raises ``ValueError`` for a description with dropout: only the plain JAX form tells its model the step's number.
+    """
 
     def __init__(self, description: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        if description.dropout:
+            raise ValueError(f"dropout {description.dropout}: the NNX module draws nothing, expected 0")
         size, self.description = description, description
         for name, axis, rows in (("token", "vocab", size.vocab), ("position", "position", size.length)):
             init = annotated(nnx.initializers.normal(0.02), storage, axis, "embed")

@@ -1,8 +1,8 @@
 """FSDP and tensor parallel by hand: gather parameters over one axis, reduce activations over the other.
 
-    parameters       embed→data, mlp→model
-    gradients        embed→data, mlp→model
-    optimizer state  embed→data, mlp→model
+    parameters       embed→data, heads→model, mlp→model
+    gradients        embed→data, heads→model, mlp→model
+    optimizer state  embed→data, heads→model, mlp→model
     batch            batch→data
     forward moves    all-gather of parameters over data; all-reduce of activations over model;
                      all-reduce of metrics over data

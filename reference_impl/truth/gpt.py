@@ -10,13 +10,13 @@ Every layer returns its output and its pullback: from the output's gradient to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
 import numpy as np
 
-from meshproof.contract import Batch
+from meshproof.contract import Batch, Judgement, Tree
 
 from .data import draw_bell, draw_chains
 from .judge import ModelTruth, check_labels
@@ -34,9 +34,13 @@ from .operations import (
 )
 from .optimizers import Momentum, Optimizer, Values
 from .rounding import Array, Rounded
+from .threefry import draw_bernoulli, fold_in, make_key
 
 EPSILON = 1e-6
 """What layer normalisation adds to the variance."""
+
+DROPOUT_SEED = 0
+"""The seed of all dropout masks: a mask depends on it, on the number of steps taken, and on the site."""
 
 Gradients = dict[str, Rounded]
 Pullback = Callable[[Rounded], tuple[Rounded, Gradients]]
@@ -44,7 +48,11 @@ Pullback = Callable[[Rounded], tuple[Rounded, Gradients]]
 
 @dataclass(frozen=True)
 class GPTTruth(ModelTruth):
-    """The judge of a GPT's numbers: its sizes and an optimizer. The loss is the mean cross-entropy over B·T tokens."""
+    """The judge of a GPT's numbers: its sizes, its dropout and an optimizer.
+
+    The loss is the mean cross-entropy over B·T tokens. With dropout the draws of a step depend on its number, not on
+    ``seed``, which is that of start values and batches.
+    """
 
     vocab: int = 96
     length: int = 16
@@ -53,6 +61,7 @@ class GPTTruth(ModelTruth):
     head_dim: int = 8
     mlp: int = 256
     blocks: int = 2
+    dropout: float = 0.0
     optimizer: Optimizer = field(default_factory=Momentum)
     seed: int = 0
 
@@ -104,12 +113,17 @@ class GPTTruth(ModelTruth):
         for name in ("x", "y"):
             check_labels(f"batch {number} {name}", np.asarray(batch[name]), (examples, self.length), self.vocab)
 
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+        """As every truth; with dropout each batch is told how many steps were taken before it."""
+        numbered = [{**batch, "step": np.int32(step)} for step, batch in enumerate(batches)]
+        return super().train(parameters, numbered if self.dropout else batches)
+
     def loss_and_gradients(
         self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0
     ) -> tuple[Rounded, Gradients]:
         """The scalar mean loss and every parameter's gradient; nothing flips, so there is nothing to ``lean``."""
         table_VxD, x_N = parameters["token_embedding/embedding"], batch["x"].ravel()
-        h_NxD, back_from_stream = self.stream(parameters, x_N)
+        h_NxD, back_from_stream = self.stream(parameters, x_N, int(batch["step"]) if self.dropout else 0)
         h_NxD, back_from_norm = layer_norm(parameters, "norm", h_NxD)
         value, dlogits_NxV = softmax_cross_entropy(h_NxD @ table_VxD.T, batch["y"].ravel())
         dh_NxD, of_norm = back_from_norm(dlogits_NxV @ table_VxD)
@@ -118,7 +132,7 @@ class GPTTruth(ModelTruth):
         gradients = of_table | of_stream | of_norm
         return value, {path: gradients[path] for path in parameters}
 
-    def stream(self, parameters: Values, x_N: np.ndarray) -> tuple[Rounded, Pullback]:
+    def stream(self, parameters: Values, x_N: np.ndarray, step: int) -> tuple[Rounded, Pullback]:
         """The residual stream (N, D) that the blocks leave; its pullback gives the gradient of the token table."""
         positions_NxD = rearrange(
             parameters["position_embedding/embedding"],
@@ -126,16 +140,16 @@ class GPTTruth(ModelTruth):
         )
         h_NxD, pullbacks = look_up(parameters["token_embedding/embedding"], x_N) + positions_NxD, []
         for i in range(self.blocks):
-            for norm, layer in (("norm_1", self.attention), ("norm_2", feed_forward)):
+            for site, norm, layer in ((2 * i, "norm_1", self.attention), (2 * i + 1, "norm_2", feed_forward)):
                 normal_NxD, back_from_norm = layer_norm(parameters, f"block_{i}/{norm}", h_NxD)
                 y_NxD, back_from_layer = layer(parameters, f"block_{i}", normal_NxD)
-                h_NxD = h_NxD + y_NxD
-                pullbacks.append((back_from_layer, back_from_norm))
+                h_NxD = h_NxD + self.drop(y_NxD, step, site)
+                pullbacks.append((site, back_from_layer, back_from_norm))
 
         def pullback(dh_NxD: Rounded) -> tuple[Rounded, Gradients]:
             gradients: Gradients = {}
-            for back_from_layer, back_from_norm in reversed(pullbacks):
-                dnormal_NxD, of_layer = back_from_layer(dh_NxD)
+            for site, back_from_layer, back_from_norm in reversed(pullbacks):
+                dnormal_NxD, of_layer = back_from_layer(self.drop(dh_NxD, step, site))
                 dx_NxD, of_norm = back_from_norm(dnormal_NxD)
                 dh_NxD = dh_NxD + dx_NxD
                 gradients |= of_layer | of_norm
@@ -143,6 +157,14 @@ class GPTTruth(ModelTruth):
             return scatter_add(dh_NxD, x_N, self.vocab), gradients | {"position_embedding/embedding": dpositions_TxD}
 
         return h_NxD, pullback
+
+    def drop(self, y_NxD: Rounded, step: int, site: int) -> Rounded:
+        """Dropout of one layer in one step, and its own transpose."""
+        if not self.dropout:
+            return y_NxD
+        key = fold_in(fold_in(make_key(DROPOUT_SEED), step), site)
+        is_kept = draw_bernoulli(key, 1 - self.dropout, y_NxD.value.shape)
+        return rearrange(y_NxD / (1 - self.dropout), lambda a: np.where(is_kept, a, 0))
 
     def attention(self, parameters: Values, block: str, x_NxD: Rounded) -> tuple[Rounded, Pullback]:
         """Causal multi-head attention; a query's scores are divided by √K."""

@@ -7,25 +7,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.lax import with_sharding_constraint
+from jax.sharding import PartitionSpec
 
-from reference_impl.forms.annotated import Annotated, JaxForm
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.drawing import Drawing
+from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Mapping
 from reference_impl.models.gpt import GPT
 from reference_impl.models.layout import Whole
 from reference_impl.strategies import data_parallel, fsdp_tensor_parallel, single_device, tensor_parallel
+from reference_impl.truth import Adam
 from tests.saboteurs.planting import BOTH, DATA, MODEL, ONE, plant
 
 TALL = {"data": 4, "model": 2}
-
-
-class LooksAhead(GPT):
-    """A language model that sees the token that it is to predict."""
-
-    def attend(self, q: Any, k: Any, v: Any) -> Any:
-        """No causal mask."""
-        p = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k) / self.head_dim**0.5)
-        return jnp.einsum("bhts,bshk->bthk", p, v)
 
 
 class NormalisesShards(GPT):
@@ -38,15 +32,37 @@ class NormalisesShards(GPT):
         return super().normalise(split, x.reshape(*x.shape[:-1], *parts)).reshape(x.shape)
 
 
-def computing(layout: Annotated) -> type[JaxForm]:
-    """A form whose activations are laid out otherwise than its page says."""
+class DrawsPerDevice(GPT):
+    """Dropout masks that depend on how many devices share a batch."""
 
-    class Computing(JaxForm):
-        def forward(self, parameters: Any, batch: Any) -> Any:
-            in_use = with_sharding_constraint(parameters, layout.compute.specs(self.network.axes))
-            return self.network.loss(in_use, batch, layout)
+    def drop(self, y: Any, key: Any, site: int) -> Any:
+        """Every device folds its own position into the key."""
+        shares = jax.sharding.get_abstract_mesh().shape["data"]
+        shape = (y.shape[0] // shares, *y.shape[1:])
 
-    return Computing
+        def draw(key: Any) -> Any:
+            own = jax.random.fold_in(jax.random.fold_in(key, site), jax.lax.axis_index("data"))
+            return jax.random.bernoulli(own, 1 - self.dropout, shape)
+
+        kept = jax.shard_map(draw, in_specs=PartitionSpec(), out_specs=PartitionSpec("data"))(key)
+        return jnp.where(kept, y / (1 - self.dropout), 0)
+
+
+class SwapsAxes(JaxForm):
+    """Examples and heads split over each other's mesh axis."""
+
+    def forward(self, parameters: Any, batch: Any) -> Any:
+        """Activations are reduced over data, parameters gathered over model."""
+        return self.loss_by(Mapping(batch="model", heads="data", mlp="data"), parameters, batch)
+
+
+class LooksAhead(Annotated):
+    """Attention that sees the token that the model is to predict."""
+
+    def attend(self, q: Any, k: Any, v: Any) -> Any:
+        """No causal mask."""
+        p = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k) / q.shape[-1] ** 0.5)
+        return jnp.einsum("bhts,bshk->bthk", p, v)
 
 
 class OneByOne(Annotated):
@@ -61,20 +77,29 @@ class Unshared(Annotated):
     share, use = Whole.share, Whole.use
 
 
+def with_dropout(network: GPT) -> Any:
+    """The form of a language model that draws, trained by Adam."""
+    return lambda page, axes, _: Drawing(page, axes, Adam(), network, variant="dropout", batch_size=16)
+
+
 def of_gpt(form: type[JaxForm], network: GPT | None = None) -> Any:
     """The form of a small language model."""
     return partial(form, network=network or GPT(blocks=1), batch_size=16)
 
 
-SWAPPED = Annotated(Mapping(batch="model", heads="data", mlp="data"))
+def laid_out_by(layout: type[Annotated]) -> Any:
+    """The form of a small language model whose activations are laid out otherwise than the book's."""
+    return of_gpt(type("LaidOut", (JaxForm,), {"layout": layout}))
+
 
 plant("healthy_gpt", of_gpt(JaxForm), fsdp_tensor_parallel, BOTH)
-plant("looks_ahead", of_gpt(JaxForm, LooksAhead(blocks=1)), single_device, ONE, "NUM-1", "NUM-2", "NUM-4")
+plant("looks_ahead", laid_out_by(LooksAhead), single_device, ONE, "NUM-1", "NUM-2", "NUM-4")
 for mesh in (BOTH, TALL):
     form = of_gpt(JaxForm, NormalisesShards(blocks=1))
     plant("normalises_shards", form, fsdp_tensor_parallel, mesh, "NUM-2", "NUM-4", "SHD-7")
-plant("activations_over_data", of_gpt(computing(SWAPPED)), fsdp_tensor_parallel, BOTH, "COM-5", "COM-6", "COM-11")
-form = of_gpt(computing(OneByOne(tensor_parallel.COMPUTE)))
-plant("input_reduced_three_times", form, tensor_parallel, MODEL, "COM-5", "COM-11")
-form = of_gpt(computing(Unshared(data_parallel.COMPUTE)))
-plant("table_reduced_twice", form, data_parallel, DATA, "COM-2", "COM-11")
+plant("activations_over_data", of_gpt(SwapsAxes), fsdp_tensor_parallel, BOTH, "COM-5", "COM-6", "COM-11")
+plant("input_reduced_three_times", laid_out_by(OneByOne), tensor_parallel, MODEL, "COM-5", "COM-11")
+plant("table_reduced_twice", laid_out_by(Unshared), data_parallel, DATA, "COM-2", "COM-11")
+plant("healthy_dropout", with_dropout(GPT(blocks=1, dropout=0.1)), single_device, ONE)
+form = with_dropout(DrawsPerDevice(blocks=1, dropout=0.1))
+plant("draws_per_device", form, data_parallel, DATA, "NUM-9", "NUM-2", "NUM-4")

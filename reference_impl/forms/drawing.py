@@ -1,0 +1,42 @@
+"""Strategies of models that draw: every step draws anew, by its number and not by what a device is.
+
+The step's number is the optimizer's count, so that it is saved, restored and sharded with the state.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar
+
+import jax
+
+from meshproof.contract import Batch
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import OnMesh, TrainState
+
+
+class Drawing(JaxForm):
+    """Plain JAX forms whose batches are told how many steps were taken before them."""
+
+    draws: ClassVar[bool] = True
+
+    @cached_property
+    def loss(self) -> OnMesh:
+        """The forward pass, with the next step's draws."""
+        return self.compile(lambda state, batch: self.forward(state.parameters, self.numbered(state, batch)))
+
+    @cached_property
+    def gradients(self) -> OnMesh:
+        """The gradients, with the next step's draws, laid out as the page keeps them."""
+        return self.compile(
+            lambda state, batch: self.loss_and_gradients(state.parameters, self.numbered(state, batch))[1],
+            out_shardings=self.on_mesh(self.page.GRADIENTS.specs(self.network.axes)),
+        )
+
+    def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
+        """The train step, before ``jit``."""
+        return super().step(state, self.numbered(state, batch))
+
+    def numbered(self, state: TrainState, batch: Batch) -> Batch:
+        """The batch, and the number of steps that the state has taken."""
+        return {**batch, "step": self.optimizer_state(state)["count"]}

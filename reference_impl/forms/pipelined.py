@@ -31,13 +31,13 @@ class Pipelined(Manual):
     microbatches: int = 8
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         depths = self.timetable.depths
         if self.network.pairs % depths:
             raise ValueError(
                 f"{self.network.pairs} pairs of layers are not divisible by {self.mesh_axes[STAGE]} stages of "
                 f"{self.timetable.chunks} chunks"
             )
+        super().__post_init__()
 
     @property
     def timetable(self) -> Schedule:

@@ -26,13 +26,19 @@ def test_too_few_examples_are_refused():
         split({"x": np.zeros((6, 2))}, 4)
 
 
-def test_modifiers_nest_in_any_order():
+def test_modifiers_nest():
     """Each keeps what the other promises, and the model's name, shapes and truth."""
-    for network in (Accumulated(Masked(MLP(SMALL)), 2), Masked(Accumulated(MLP(SMALL), 2))):
-        assert network.promises == {"microbatches": 2, "mask": "mask"}
-        assert network.batch_axes == {**MLP(SMALL).batch_axes, "mask": ("batch",)}
-        assert (network.name, network.shapes) == ("mlp", MLP(SMALL).shapes)
-        assert network.truth(Momentum()) == MaskedTruth(MLPTruth(SMALL))
+    network = Accumulated(Masked(MLP(SMALL)), 2)
+    assert network.promises == {"microbatches": 2, "mask": "mask"}
+    assert network.batch_axes == {**MLP(SMALL).batch_axes, "mask": ("batch",)}
+    assert (network.name, network.shapes) == ("mlp", MLP(SMALL).shapes)
+    assert network.truth(Momentum()) == MaskedTruth(MLPTruth(SMALL))
+
+
+def test_masking_what_accumulates_is_refused():
+    """Parts would be weighed by examples that do not count: the error says in which order to nest."""
+    with pytest.raises(ValueError, match=r"accumulates 2 microbatches: mask it first, Accumulated\(Masked\(model\)\)"):
+        Masked(Accumulated(MLP(SMALL), 2))
 
 
 def test_a_masked_truth_is_that_of_the_valid_examples():

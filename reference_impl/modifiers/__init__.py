@@ -45,6 +45,16 @@ class Modified(Model):
         """The model's."""
         return self.model.promises
 
+    @property
+    def group(self) -> int:  # type: ignore[override]
+        """The model's."""
+        return self.model.group
+
+    @property
+    def keys_and_values(self) -> int:
+        """The model's."""
+        return self.model.keys_and_values
+
     def regions(self) -> Iterator[Region]:
         """The model's."""
         return self.model.regions()

@@ -20,7 +20,14 @@ from reference_impl.truth import MaskedTruth, Optimizer
 
 @dataclass(frozen=True)
 class Masked(Modified):
-    """A model whose batches have a field ``mask`` (B,) of truth values: padding is computed and counts for nothing."""
+    """A model whose batches have a field ``mask`` (B,) of truth values: padding is computed and counts for nothing.
+
+    Raises ``ValueError`` on a model that accumulates: it would weigh its parts by examples that do not count.
+    """
+
+    def __post_init__(self) -> None:
+        if parts := self.model.promises.get("microbatches"):
+            raise ValueError(f"the model accumulates {parts} microbatches: mask it first, Accumulated(Masked(model))")
 
     @property
     def batch_axes(self) -> dict[str, Axes]:

@@ -16,7 +16,7 @@ from reference_impl.truth import ModelTruth, Optimizer
 
 @dataclass(frozen=True)
 class Modified(Model):
-    """A model as it is. A modifier is a subclass that changes one of these members; modifiers nest in any order."""
+    """A model as it is. A modifier is a subclass that changes one of these members; modifiers nest."""
 
     model: Model
 

@@ -25,12 +25,18 @@ def make_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree
     return jax.tree.map(own, dict(tree), model.axes)  # type: ignore[no-any-return]
 
 
+def sum_of_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
+    """The sum of all devices' gradients along ``over``; what a device does not share holds it already."""
+
+    def total(leaf: jax.Array, axes: Axes) -> jax.Array:
+        return psum(leaf, shared_over(axes, mapping, over))
+
+    return jax.tree.map(total, dict(tree), model.axes)  # type: ignore[no-any-return]
+
+
 def mean_of_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
-    """The mean of all devices' gradients along ``over``; what a device does not share holds their sum already."""
-    devices = axis_size(over)
-    return jax.tree.map(  # type: ignore[no-any-return]
-        lambda leaf, axes: psum(leaf, shared_over(axes, mapping, over)) / devices, dict(tree), model.axes
-    )
+    """The same, divided by the number of devices: the gradient of the mean of their losses."""
+    return jax.tree.map(lambda total: total / axis_size(over), sum_of_own(tree, model, mapping, over))  # type: ignore[no-any-return]
 
 
 def shared_over(axes: Axes, mapping: Mapping, over: MeshAxes) -> MeshAxes:

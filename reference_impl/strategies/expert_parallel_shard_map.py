@@ -17,13 +17,12 @@ all-reduced, it is divided by their number.
 from __future__ import annotations
 
 import jax
-from jax.lax import all_to_all, axis_size, pmean, psum
+from jax.lax import all_to_all, pmean
 
 from meshproof.contract import Batch, Tree
-from reference_impl.compat import varying
-from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
+from reference_impl.shards import make_own, mean_of_own
 from reference_impl.strategies.expert_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
 __all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Exchange", "loss", "loss_and_gradients"]
@@ -50,15 +49,7 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """The mean loss; the gradients of this device's experts and, summed once, of what is replicated."""
     with jax.named_scope("forward"):
-        own = jax.tree.map(
-            lambda w, axes: w if "experts" in axes else varying(w, "expert"), dict(parameters), model.axes
-        )
+        own = make_own(parameters, model, COMPUTE, ("expert",))
         local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Exchange())
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, "expert"), jax.tree.map(mean, gradients, model.axes)
-
-
-def mean(gradient: jax.Array, axes: Axes) -> jax.Array:
-    """Of all devices' losses; an expert's gradient has met them already."""
-    total = gradient if "experts" in axes else psum(gradient, "expert")
-    return total / axis_size("expert")
+        return pmean(local_loss, "expert"), mean_of_own(gradients, model, COMPUTE, ("expert",))

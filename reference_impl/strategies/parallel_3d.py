@@ -23,11 +23,11 @@ import jax
 from jax.lax import axis_size, psum
 
 from meshproof.contract import Batch, Tree
-from reference_impl.compat import varying
 from reference_impl.forms.pipeline import Pipeline
-from reference_impl.mapping import Axes, Mapping, MeshAxes
+from reference_impl.mapping import Mapping
 from reference_impl.models.stacked_mlp import StackedMLP
-from reference_impl.strategies.pipeline_tensor_parallel import Megatron
+from reference_impl.shards import make_own, sum_of_own
+from reference_impl.strategies.tensor_parallel_shard_map import Megatron
 from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
 
@@ -36,18 +36,20 @@ PARAMETERS = Mapping(layers="stage", mlp="model")
 GRADIENTS = PARAMETERS
 OPTIMIZER = Mapping(layers="stage", mlp="model")
 
+BOTH = ("stage", "data")
+
 COMMUNICATION = Budget(
     forward=[
         collective_permute("activations", over="stage"),
         all_reduce("activations", over="model"),
-        all_reduce("metrics", over=("stage", "data")),
+        all_reduce("metrics", over=BOTH),
     ],
     step=[
         collective_permute("activations", over="stage"),
         all_reduce("activations", over="model"),
         all_reduce("gradients", over="data"),
-        all_reduce("gradients", over=("stage", "data")),
-        all_reduce("metrics", over=("stage", "data")),
+        all_reduce("gradients", over=BOTH),
+        all_reduce("metrics", over=BOTH),
     ],
 )
 
@@ -56,32 +58,14 @@ make_schedule = gpipe
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
     """The mean over the pipelines of what their last stages know."""
-    own = jax.tree.map(own_copy, dict(parameters), model.axes)
-    return mean(Pipeline(model, schedule, Megatron()).run(own, batch)[0], ("stage", "data"))
+    own = make_own(parameters, model, COMPUTE, BOTH)
+    return psum(Pipeline(model, schedule, Megatron()).run(own, batch)[0], BOTH) / axis_size("data")
 
 
 def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-    """Every pipeline's own loss and gradients, averaged once."""
-    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    """Every pipeline's own loss and gradients: summed over the stages, averaged over the pipelines."""
+    own = make_own(parameters, model, COMPUTE, BOTH)
     value, gradients = Pipeline(model, schedule, Megatron()).run(own, batch)
-
-    def synchronize(gradient: jax.Array, axes: Axes) -> jax.Array:
-        return mean(gradient, missing(axes))
-
     with jax.named_scope("synchronize_gradients"):
-        return mean(value, ("stage", "data")), jax.tree.map(synchronize, gradients, model.axes)
-
-
-def own_copy(parameter: jax.Array, axes: Axes) -> jax.Array:
-    """This device's copy of what lies on others too."""
-    return varying(parameter, missing(axes))
-
-
-def missing(axes: Axes) -> MeshAxes:
-    """The mesh axes whose devices each know a part of the gradient: the shards', and the stages' of what all hold."""
-    return ("data",) if "layers" in axes else ("stage", "data")
-
-
-def mean(part: jax.Array, over: MeshAxes) -> jax.Array:
-    """The sum over the stages, averaged over the shards."""
-    return psum(part, over) / axis_size("data")
+        total = psum(value, BOTH), sum_of_own(gradients, model, COMPUTE, BOTH)
+        return jax.tree.map(lambda x: x / axis_size("data"), total)

@@ -21,17 +21,15 @@ input layer and the head lie on every stage, the first and the last use them: th
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
-from reference_impl.compat import varying
 from reference_impl.forms.pipeline import Pipeline
-from reference_impl.mapping import Axes, Mapping
+from reference_impl.mapping import Mapping
 from reference_impl.models.layout import Whole
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.shards import make_own, sum_of_own
 from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
 
@@ -56,7 +54,7 @@ def loss(
     model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Whole | None = None
 ) -> jax.Array:
     """The loss, which only the last stage knows, told to all."""
-    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    own = make_own(parameters, model, COMPUTE, ("stage",))
     return psum(Pipeline(model, schedule, layout or Whole()).run(own, batch)[0], "stage")
 
 
@@ -64,16 +62,7 @@ def loss_and_gradients(
     model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Whole | None = None
 ) -> tuple[jax.Array, Tree]:
     """The loss, and the gradients: a stage's layers are its own, what lies on every stage one of them has used."""
-    own = jax.tree.map(own_copy, dict(parameters), model.axes)
+    own = make_own(parameters, model, COMPUTE, ("stage",))
     value, gradients = Pipeline(model, schedule, layout or Whole()).run(own, batch)
-
-    def synchronize(gradient: jax.Array, axes: Axes) -> Any:
-        return gradient if "layers" in axes else psum(gradient, "stage")
-
     with jax.named_scope("synchronize_gradients"):
-        return psum(value, "stage"), jax.tree.map(synchronize, gradients, model.axes)
-
-
-def own_copy(parameter: jax.Array, axes: Axes) -> jax.Array:
-    """This stage's copy of what lies on every stage."""
-    return parameter if "layers" in axes else varying(parameter, "stage")
+        return psum(value, "stage"), sum_of_own(gradients, model, COMPUTE, ("stage",))

@@ -13,22 +13,19 @@
     stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
 
 The large and rare messages stay within a stage, the small and frequent ones go between them: tensor parallelism belongs
-on the fast links. Megatron's pair f and g stands around each pair of layers as in ``tensor_parallel_shard_map``; here
-each is written with its own transpose, which holds whether or not JAX tracks what varies. They communicate, so the
-schedule is GPipe's: no stage may reach them by a branch.
+on the fast links. Megatron's pair f and g stands around each pair of layers as in ``tensor_parallel_shard_map``. They
+communicate, so the schedule is GPipe's: no stage may reach them by a branch.
 """
 
 from __future__ import annotations
 
 import jax
-from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
-from reference_impl.compat import varying
-from reference_impl.mapping import Axes, Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.mapping import Mapping
 from reference_impl.models.stacked_mlp import StackedMLP
 from reference_impl.strategies import pipeline_gpipe
+from reference_impl.strategies.tensor_parallel_shard_map import Megatron
 from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
 
@@ -52,34 +49,6 @@ COMMUNICATION = Budget(
 )
 
 make_schedule = gpipe
-
-
-@jax.custom_vjp
-def f(x: jax.Array) -> jax.Array:
-    """Before the column-parallel layer: identity forward, all-reduce backward."""
-    return varying(x, "model")
-
-
-@jax.custom_vjp
-def g(y: jax.Array) -> jax.Array:
-    """Behind the row-parallel layer: all-reduce forward, identity backward."""
-    return psum(y, "model")
-
-
-f.defvjp(lambda x: (f(x), None), lambda _, gradient: (g(gradient),))
-g.defvjp(lambda y: (g(y), None), lambda _, gradient: (f(gradient),))
-
-
-class Megatron(Whole):
-    """Where f and g stand."""
-
-    def enter(self, x: jax.Array, into: str) -> jax.Array:
-        """f, where the kernel's columns are split."""
-        return f(x) if COMPUTE.of(into) else x
-
-    def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
-        """g, where the kernel's rows are split."""
-        return g(y) if COMPUTE.of(over) else y
 
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:

@@ -174,10 +174,10 @@ class Strategy(Protocol):
     over the examples and their number), of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
     ``check_vma=False``), of a pipeline its ``schedule`` (`Slot` entries in the order of their ticks), and
     ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that really lie on the devices,
-    where those are not the canonical ones, as where a pipeline stacks its layers. And ``logical_axes`` (the canonical
-    tree of the parameters with a tuple of logical axis names at each leaf) with ``lay_out(rules)`` (the same tree with
-    the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis), and ``draws`` (whether a step draws
-    random numbers, as dropout does).
+    where those are not the canonical ones, as where a pipeline stacks its layers: the canonical ones may then be host
+    arrays. And ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf)
+    with ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh
+    axis), and ``draws`` (whether a step draws random numbers, as dropout does).
     """
 
     name: str

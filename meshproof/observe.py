@@ -239,10 +239,10 @@ class _Session:
         return Step(float(metrics["loss"]), *parts)
 
     def replicas_differ(self, state: Any) -> Iterator[str]:
-        """What two devices hold otherwise: of the state, and of the canonical trees where those are other arrays."""
+        """What two devices hold otherwise: of the state, and of the canonical trees where those are made of it."""
         held = array_leaves(state)
         for part in ("parameters", "optimizer_state"):
-            if has_member(self.strategy, part):
+            if has_member(self.strategy, part) and not has_member(self.strategy, "at_rest"):
                 own = {id(array) for _, array in held}
                 held += [leaf for leaf in leaves(getattr(self.strategy, part)(state)) if id(leaf[1]) not in own]
         return replicas_differ(held)

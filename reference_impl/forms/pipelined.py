@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
+from typing import Any
 
 import jax
 from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Slot, Tree
 from reference_impl import optimizers
-from reference_impl.forms.base import OnMesh, TrainState
+from reference_impl.forms.base import TrainState
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.pipeline import STAGE
 from reference_impl.models.stacked_mlp import StackedMLP
@@ -95,23 +96,21 @@ class Pipelined(Manual):
         return self.per_device(run, self.argument_specs, out_specs)(parameters, batch)
 
     @cached_property
-    def gradients(self) -> OnMesh:
-        """The gradients as a canonical tree."""
-        return self.compile(
-            lambda state, batch: self.network.unstack(self.loss_and_gradients(state.parameters, batch)[1], self.order)
-        )
+    def gradients(self) -> Any:
+        """``(state, batch)`` to the gradients as a canonical tree."""
+        stacked = super().gradients
+        return lambda state, batch: self.unstack(stacked(state, batch))
 
-    @cached_property
-    def unstack(self) -> OnMesh:
-        """A tree at rest to the canonical one."""
-        return self.compile(lambda tree: self.network.unstack(tree, self.order))
+    def unstack(self, tree: Tree) -> Tree:
+        """A tree at rest to the canonical one, on the host: no device program is to gather what the stages hold."""
+        return self.network.unstack(jax.device_get(tree), self.order)
 
     def parameters(self, state: TrainState) -> Tree:
-        """The canonical parameter tree of global arrays."""
+        """The canonical parameter tree of host arrays."""
         return self.unstack(state.parameters)
 
     def optimizer_state(self, state: TrainState) -> Tree:
-        """The canonical optimizer tree of global arrays."""
+        """The canonical optimizer tree of host arrays."""
         parts = optimizers.canonical(self.optimizer, state.optimizer)
         return {name: self.unstack(part) if isinstance(part, dict) else part for name, part in parts.items()}
 

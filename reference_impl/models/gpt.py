@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,11 @@ class GPT(Model):
     mlp: int = 256
     blocks: int = 2
     dropout: float = 0.0
-    name: ClassVar[str] = "gpt"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """``gpt``, or ``gpt_block`` where there is but one."""
+        return "gpt" if self.blocks > 1 else "gpt_block"
 
     @property
     def axes(self) -> dict[str, Any]:

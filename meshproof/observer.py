@@ -24,8 +24,7 @@ from filelock import FileLock
 from meshproof.observation import Failed, NotExercised, Observation
 
 QUICK_CODE = "--xla_backend_optimization_level=0"
-"""LLVM's level, which only turns XLA's finished program into machine code: the collectives, layouts and bytes that are
-judged are the same at every level, and so is float32 arithmetic. Compiling takes half the time."""
+"""LLVM's level. It only turns XLA's finished program, which is what is judged, into machine code; in half the time."""
 
 Outcome = Observation | Failed | NotExercised
 

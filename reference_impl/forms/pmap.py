@@ -6,6 +6,7 @@ alone. A batch of B examples is (devices, B / devices, …). What differs betwee
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -53,31 +54,31 @@ class PerDevice:
         return self.pmapped.lower(state, batch)
 
 
-class Pmap(Form):
+class Pmap(Form, ABC):
     """The page's per-device program under ``jax.pmap``; a subclass is a framework."""
 
     explicit = True
     device_dimension = True
 
+    @abstractmethod
     def create(self, key: jax.Array) -> Any:
         """The framework's state for one device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hold(self, state: Any, parameters: Tree) -> Any:
         """A state of one device with these canonical values for parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def opened(self, state: Any) -> Opened:
         """One device's state as a function of its parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, state: Any, gradients: Any) -> Any:
         """One device's state after the optimizer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def canonical(self, state: Any) -> tuple[Tree, Tree]:
         """The canonical trees of parameters and optimizer state, of a stacked state or of one device's."""
-        raise NotImplementedError
 
     @cached_property
     def transform(self) -> optax.GradientTransformation:

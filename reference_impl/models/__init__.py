@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +25,7 @@ class Region(NamedTuple):
     left: int
 
 
-class Model:
+class Model(ABC):
     """A model is a frozen dataclass; its trees are nested dicts, the canonical parameter tree.
 
     ``axes`` and ``shapes`` have the logical axes and the global shape of each parameter, ``batch_axes`` the logical
@@ -36,49 +37,49 @@ class Model:
     """How many examples, one after another, one device must hold together."""
 
     @property
+    @abstractmethod
     def axes(self) -> dict[str, Any]:
         """The canonical parameter tree, with logical axes at its leaves."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def shapes(self) -> dict[str, Any]:
         """The canonical parameter tree, with shapes at its leaves."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def batch_axes(self) -> dict[str, Axes]:
         """The fields of a batch, with their logical axes."""
-        raise NotImplementedError
 
     @property
     def promises(self) -> dict[str, Any]:
         """The fields of a `Contract` that are the model's to fill: what a modifier does to it."""
         return {}
 
+    @abstractmethod
     def regions(self) -> Iterator[Region]:
         """What tensor or expert parallelism would have to move, in the order of the forward pass."""
-        raise NotImplementedError
 
     @property
     def keys_and_values(self) -> int:
-        """The elements of all keys and values of an example."""
-        raise NotImplementedError
+        """The elements of all keys and values of an example: none without attention."""
+        return 0
 
+    @abstractmethod
     def truth(self, optimizer: Optimizer) -> ModelTruth:
         """The float64 judge of this model with an optimizer; it also draws the batches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Float32 parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
         """The outputs of a batch of inputs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mean_loss(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         """The scalar mean loss of outputs."""
-        raise NotImplementedError
 
     def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
         """The scalar mean loss of the batch that this program sees."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,41 +15,41 @@ from .rounding import Array, Rounded, contest, exact
 from .training import train
 
 
-class ModelTruth:
+class ModelTruth(ABC):
     """A `contract.Truth` of one model: subclasses are frozen dataclasses that describe the model and its loss."""
 
     optimizer: Optimizer
     seed: int
 
     def in_bfloat16(self) -> ModelTruth:
-        """The same mathematics, computed in bfloat16 from float32 parameters to a float32 loss."""
-        raise NotImplementedError
+        """The same mathematics, computed in bfloat16 from float32 parameters to a float32 loss; not every model can."""
+        raise NotImplementedError(f"{type(self).__name__} does not compute in bfloat16: mix a model whose truth does")
 
+    @abstractmethod
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The global shape of every parameter by path, in the model's order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, path: str, shape: tuple[int, ...]) -> Array:
         """The start value of one parameter, before it is brought to float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def batches(self, count: int, batch: int) -> tuple[Batch, ...]:
         """``count`` different host batches of ``batch`` examples, the same at every call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check_batch(self, batch: Batch, number: int) -> None:
         """Raises ``ValueError`` naming both shapes where a field is not what the model and the loss take."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss_and_gradients(
         self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0
     ) -> tuple[Rounded, dict[str, Rounded]]:
         """The scalar mean loss and every parameter's gradient, in the parameters' order; ``lean`` as in `rounding`."""
-        raise NotImplementedError
 
     def logits(self, parameters: Values, x: np.ndarray) -> Rounded:
         """The outputs (B, C) for a batch of inputs, for models that classify."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no logits to evaluate: evaluate a model that classifies")
 
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, each leaf from its own stream."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshproof.contract import Batch, Judgement, Tree
+from meshproof.contract import Batch
 
 from .judge import ModelTruth
+from .optimizers import Optimizer, Values
+from .rounding import Array, Rounded
 
 VALID = (8, 5, 0, 7, 1, 8, 3, 6)
 """How many eighths of each eighth of a batch are valid: on eight devices one has nothing to do, and two are full."""
@@ -21,13 +23,22 @@ class MaskedTruth(ModelTruth):
 
     model: ModelTruth
 
+    @property
+    def optimizer(self) -> Optimizer:  # type: ignore[override]
+        """The model's."""
+        return self.model.optimizer
+
     def in_bfloat16(self) -> ModelTruth:
         """The model's, masked."""
         return replace(self, model=self.model.in_bfloat16())
 
-    def initial_parameters(self) -> Tree:
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The model's."""
-        return self.model.initial_parameters()
+        return self.model.parameter_shapes()
+
+    def draw(self, path: str, shape: tuple[int, ...]) -> Array:
+        """The model's."""
+        return self.model.draw(path, shape)
 
     def batches(self, count: int, batch: int) -> tuple[Batch, ...]:
         """The model's, with a ``mask`` (B,): each eighth is valid up to somewhere, another part of it at each step.
@@ -40,9 +51,15 @@ class MaskedTruth(ModelTruth):
         drawn = self.model.batches(count, batch)
         return tuple({**one, "mask": mask(np.roll(VALID, step), share)} for step, one in enumerate(drawn))
 
-    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+    def check_batch(self, batch: Batch, number: int) -> None:
+        """Raises ``ValueError`` as the model does of what is valid, or where the mask is no truth value each."""
+        self.model.check_batch(valid(batch), number)
+
+    def loss_and_gradients(
+        self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0
+    ) -> tuple[Rounded, dict[str, Rounded]]:
         """The model's, of what is valid."""
-        return self.model.train(parameters, [valid(batch) for batch in batches])
+        return self.model.loss_and_gradients(parameters, valid(batch), lean)
 
 
 def mask(eighths: np.ndarray, share: int) -> np.ndarray:

@@ -219,6 +219,8 @@ class _Session:
 
     def train(self, state: Any) -> tuple[Any, Seen[Run]]:
         """``k`` steps with everything recorded; the state that they leave, or the last one that was whole."""
+        if len(self.host_batches) != STEPS:
+            return state, Failed(f"batches({STEPS}) gave {len(self.host_batches)}: give as many as are asked for")
         steps, compilations = [], []
         try:
             for batch in self.batches:

@@ -36,6 +36,16 @@ class ForgetsLast(Accumulated):
         return lambda parameters, batch, *rest: fewer(parameters, jax.tree.map(seen, batch), *rest)
 
 
+class CountsTwice(Accumulated):
+    """A loop that begins one too late."""
+
+    def value_and_grad(self, loss: Differentiate) -> Differentiate:
+        """The second microbatch stands in the first one's place, too."""
+        healthy, k = super().value_and_grad(loss), self.microbatches
+        again = lambda field: field[np.arange(len(field)) + (np.arange(len(field)) % k == 0)]  # noqa: E731
+        return lambda parameters, batch, *rest: healthy(parameters, jax.tree.map(again, batch), *rest)
+
+
 class Sums(Accumulated):
     """A sum of the microbatches' means."""
 
@@ -175,6 +185,7 @@ class GradientsInBfloat16(JaxForm):
 for name, network, clauses in (
     ("healthy_accumulated", Accumulated(MLP()), ()),
     ("microbatch_forgotten", ForgetsLast(MLP()), ("ACC-1", "NUM-2")),
+    ("first_microbatch_forgotten", CountsTwice(MLP()), ("ACC-1", "NUM-2")),
     ("microbatches_summed", Sums(MLP()), ("ACC-1", "NUM-2")),
     ("reduced_in_the_loop", Accumulated(ReducesEach(MLP())), ("COM-9", "COM-2", "COM-11")),
     ("healthy_masked", Masked(MLP()), ()),

@@ -1,0 +1,41 @@
+"""The strategies that the operators are tried on: each page of the book once, on a small model, and its modifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+
+import reference_impl
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import Form
+from reference_impl.forms.drawing import Drawing
+from reference_impl.forms.manual import Manual
+from reference_impl.models.gpt import GPT
+from reference_impl.models.mlp import MLP
+from reference_impl.models.moe import MoE
+from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.modifiers.accumulation import Accumulated
+from reference_impl.modifiers.masking import Masked
+from reference_impl.strategies import data_parallel, data_parallel_shard_map, fsdp
+from reference_impl.truth import Adam, Momentum
+from tests.saboteurs.planting import DATA
+
+PERCEPTRON = MLP(widths=(32, 16, 64, 16, 10))
+BLOCK = GPT(vocab=24, length=8, embed=16, head_dim=4, mlp=32, blocks=1)
+EXPERTS = MoE(features=32, width=16, hidden=32)
+SMALL = {"mlp": PERCEPTRON, "gpt_block": BLOCK, "moe": EXPERTS, "stacked_mlp": StackedMLP()}
+
+
+def bases() -> Iterator[Form]:
+    """Without a fault."""
+    pages: dict[ModuleType, Form] = {}
+    for form in reference_impl.strategies():
+        if form.framework == "jax" and form.model in SMALL and not form.variant:
+            pages.setdefault(form.page, form)
+    for form in pages.values():
+        yield replace(form, network=SMALL[form.model])
+    yield JaxForm(fsdp, DATA, Adam(), PERCEPTRON, variant="adam")
+    yield Manual(data_parallel_shard_map, DATA, Momentum(), Accumulated(PERCEPTRON), variant="accumulated")
+    yield Manual(data_parallel_shard_map, DATA, Momentum(), Masked(PERCEPTRON), variant="masked")
+    yield Drawing(data_parallel, DATA, Adam(), replace(BLOCK, dropout=0.1), variant="dropout", batch_size=16)

@@ -1,0 +1,170 @@
+"""Faults in collectives: in whatever a page's own program calls of them on more than a metric."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.lax import axis_size, optimization_barrier
+
+from reference_impl.forms.base import Form
+from tests.saboteurs.operators.mutation import Members, Operator, is_annotated, is_pmap, method, operator
+
+ALL_REDUCES = ("psum", "pmean")
+GATHERS = ("all_gather", "all_gather_invariant")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a collective: ``call(x)`` does it."""
+
+    name: str
+    function: Callable[..., Any]
+    axes: Any
+    rest: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def __call__(self, x: Any) -> Any:
+        """Do it."""
+        return self.function(x, self.axes, *self.rest, **self.options)
+
+
+Harm = Callable[[Call, Any], Any]
+"""From a call and its array to what it then returns."""
+
+
+@contextmanager
+def replaced(names: tuple[str, ...], harm: Harm) -> Iterator[None]:
+    """Everywhere in the book these functions of ``jax.lax`` are harmed ones."""
+
+    def harmed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def collective(tree: Any, axes: Any, *rest: Any, **options: Any) -> Any:
+            call = Call(name, function, axes, rest, options)
+            return jax.tree.map(lambda x: harm(call, x) if jnp.ndim(x) and axes else call(x), tree)
+
+        return collective
+
+    book = [jax.lax, *(module for name, module in sys.modules.items() if name.startswith("reference_impl"))]
+    healthy = {name: getattr(jax.lax, name) for name in names if hasattr(jax.lax, name)}
+    places = [(room, name) for room in book for name in healthy if getattr(room, name, None) is healthy[name]]
+    for room, name in places:
+        setattr(room, name, harmed(name, healthy[name]))
+    try:
+        yield
+    finally:
+        for room, name in places:
+            setattr(room, name, healthy[name])
+
+
+def in_collectives(operation: str, names: tuple[str, ...], make_harm: Callable[[Form], Harm | None]) -> Operator:
+    """An operator on pages by hand whose budget has this operation: it harms these functions while they are traced."""
+
+    def members(form: Form) -> Members | None:
+        lines = form.page.COMMUNICATION.step
+        moves = any(line.operation == operation and line.payload != "metrics" for line in lines)
+        harm = make_harm(form)
+        if is_annotated(form) or not moves or harm is None:
+            return None
+        compiling = "per_device" if is_pmap(form) else "compile"
+
+        def compiled(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+            def traced(*given: Any) -> Any:
+                fresh = make_harm(form)
+                assert fresh
+                with replaced(names, fresh):
+                    return function(*given)
+
+            return method(form, compiling)(self, traced, *arguments, **options)
+
+        return {compiling: compiled}
+
+    return members
+
+
+def forget_first(_: Form) -> Harm:
+    """The first array of a program is not reduced."""
+    seen: list[str] = []
+
+    def harm(call: Call, x: Any) -> Any:
+        seen.append(call.name)
+        return x if len(seen) == 1 else call(x)
+
+    return harm
+
+
+def average_again(call: Call, x: Any) -> Any:
+    """Reduced, and then what is equal already is averaged: the same numbers, and twice the bytes."""
+    again = call(optimization_barrier(call(x)))
+    return again / axis_size(call.axes) if call.name == "psum" else again
+
+
+def over_another_axis(form: Form) -> Harm | None:
+    """Over the first mesh axis that the call does not name; none where there is but one."""
+    if len(form.mesh_axes) == 1:
+        return None
+
+    def harm(call: Call, x: Any) -> Any:
+        named = {call.axes} if isinstance(call.axes, str) else set(call.axes)
+        others = [axis for axis in form.mesh_axes if axis not in named]
+        return replace(call, axes=others[0])(x) if others else call(x)
+
+    return harm
+
+
+def permuted(rearrange: Callable[[int, int, int], tuple[int, int]]) -> Callable[[Form], Harm]:
+    """Each pair of sender and receiver, and how many devices there are, to another pair."""
+
+    def harm(call: Call, x: Any) -> Any:
+        pairs = [rearrange(sender, receiver, axis_size(call.axes)) for sender, receiver in call.rest[0]]
+        return replace(call, rest=(pairs,))(x)
+
+    return lambda _: harm
+
+
+def rolled_shards(call: Call, x: Any) -> Any:
+    """Each shard in its neighbour's place."""
+    dimension = call.options.get("axis", call.options.get("scatter_dimension"))
+    if call.name == "psum_scatter":
+        return call(jnp.roll(x, x.shape[dimension] // axis_size(call.axes), dimension))
+    return jnp.roll(call(x), x.shape[dimension], dimension)
+
+
+def narrow(call: Call, x: Any) -> Any:
+    """In half the bytes, and an eighth of the digits."""
+    return call(x.astype(jnp.bfloat16)).astype(x.dtype)
+
+
+def always(harm: Harm) -> Callable[[Form], Harm]:
+    """The same harm on every form."""
+    return lambda _: harm
+
+
+def planted(name: str, operation: str, names: tuple[str, ...], make_harm: Callable[[Form], Harm | None]) -> None:
+    """Register an operator on collectives."""
+    members = in_collectives(operation, names, make_harm)
+    members.__name__ = name
+    operator(members)
+
+
+planted("reduction_left_out", "all-reduce", ALL_REDUCES, always(lambda call, x: x))
+planted("reduction_left_out_on_one_leaf", "all-reduce", ALL_REDUCES, forget_first)
+planted("reduction_doubled", "all-reduce", ALL_REDUCES, always(average_again))
+planted("reduction_in_bf16", "all-reduce", ALL_REDUCES, always(narrow))
+planted("reduction_over_another_axis", "all-reduce", ALL_REDUCES, over_another_axis)
+planted("scatter_in_bf16", "reduce-scatter", ("psum_scatter",), always(narrow))
+planted("scatter_off_by_one", "reduce-scatter", ("psum_scatter",), always(rolled_shards))
+planted("gather_off_by_one", "all-gather", GATHERS, always(rolled_shards))
+planted("gather_repeated", "all-gather", GATHERS, always(lambda call, x: (call(x) + call(optimization_barrier(x))) / 2))
+planted("permutation_reversed", "collective-permute", ("ppermute",), permuted(lambda i, j, n: (j, i)))
+planted("permutation_off_by_one", "collective-permute", ("ppermute",), permuted(lambda i, j, n: (i, (j + 1) % n)))
+planted(
+    "exchange_with_the_neighbour",
+    "all-to-all",
+    ("all_to_all",),
+    always(lambda call, x: call(jnp.roll(x, 1, call.options["split_axis"]))),
+)

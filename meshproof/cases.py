@@ -11,6 +11,10 @@ from typing import Any
 
 from meshproof.contract import Contract, Strategy
 
+REFERENCE = "reference_impl"
+"""The implementation under test where none is named."""
+
+TARGETS = ("cpu", "native")
 REQUIRED = ("name", "framework", "model", "init", "train_step", "batches")
 
 

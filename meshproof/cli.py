@@ -1,4 +1,4 @@
-"""The command line: `meshproof census` reads what a compiled program communicates, `meshproof spec` writes SPEC.md."""
+"""The command line: what a compiled program communicates, SPEC.md, and what is known to fail."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Conformance and regression suite for distributed training in JAX and Flax.",
 )
+
+
+expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, such as suites/expectations.toml.")
+app.add_typer(expectations, name="expectations")
 
 
 @app.callback()
@@ -70,6 +74,33 @@ def spec(
     elif not path.exists() or path.read_text(encoding="utf-8") != text:
         typer.echo(f"meshproof: SPEC.md is out of date; `{COMMAND}` updates it", err=True)
         raise typer.Exit(1)
+
+
+@expectations.command()
+def update(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
+    file: Annotated[Path | None, typer.Option(help="Rewrite this; default suites/expectations.toml.")] = None,
+) -> None:
+    """Rewrite a file of expectations from the report of a run of all suites.
+
+    Entries whose tests still fail stay, with their reasons and comments. Those whose tests pass go; where some pass,
+    the others get an entry each. What fails without being expected is added, and must be given a reason and a link
+    before the file is read again. Entries for other versions, targets or platforms are not touched.
+    """
+    from meshproof.cases import REFERENCE
+    from meshproof.expectations import ExpectationError
+    from meshproof.expectations.plugin import KNOWN
+    from meshproof.expectations.updating import ReportError, read_report
+    from meshproof.expectations.updating import update as rewrite
+
+    try:
+        known = read_report(report)
+        if file is None and known["implementation"] != REFERENCE:
+            _fail(f"{report} is of --impl {known['implementation']}, {KNOWN} of {REFERENCE}: name a --file of your own")
+        changes = rewrite(known, file or Path(KNOWN))
+    except (ReportError, ExpectationError, OSError) as error:
+        _fail(str(error))
+    typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")
 
 
 def _read_mesh(text: str) -> dict[str, int]:

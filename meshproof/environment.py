@@ -30,12 +30,16 @@ DEFAULTS: dict[str, tuple[tuple[str, Any], ...]] = {
 """The known default of each probe by JAX version; the first specifier that admits the version holds."""
 
 
+def versions() -> dict[str, str | None]:
+    """What is installed, by its short name; ``None`` where it is not."""
+    return {"python": platform.python_version()} | {name: _version(package) for name, package in PACKAGES.items()}
+
+
 def describe() -> dict[str, Any]:
     """The environment of a report. Starts the JAX backend."""
     devices = jax.devices()
     return {
-        "python": platform.python_version(),
-        **{name: _version(package) for name, package in PACKAGES.items()},
+        **versions(),
         "platform": jax.default_backend(),
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
@@ -62,14 +66,15 @@ def flipped_defaults(environment: dict[str, Any]) -> list[str]:
     """Each default that is not the known one of this JAX version, in words."""
     flipped = []
     for name, observed in environment["defaults"].items():
-        admitted = [value for specifier, value in DEFAULTS[name] if _admits(specifier, environment["jax"])]
+        admitted = [value for specifier, value in DEFAULTS[name] if admits(specifier, environment["jax"])]
         if not admitted or observed != admitted[0]:
             known = repr(admitted[0]) if admitted else "nothing known"
             flipped.append(f"{name} is {observed!r} by default on jax {environment['jax']}; known: {known}")
     return flipped
 
 
-def _admits(specifier: str, installed: str) -> bool:
+def admits(specifier: str, installed: str) -> bool:
+    """Whether a version is one of those that a specifier describes; prereleases count by their number."""
     return SpecifierSet(specifier, prereleases=True).contains(installed)
 
 

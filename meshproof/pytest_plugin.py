@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from threadpoolctl import threadpool_limits
 
-from meshproof.cases import Case, ImplementationError, load_cases
+from meshproof.cases import REFERENCE, TARGETS, Case, ImplementationError, load_cases
 from meshproof.contract import Batch, Judgement
 from meshproof.judging import Judge, Record, Truths, record_of
 from meshproof.observation import Observation
@@ -25,16 +25,16 @@ from meshproof.observer import Observer, Outcome, Settings
 from meshproof.report import build_report, write_report
 from meshproof.summary import write_summary
 
+pytest_plugins = ["meshproof.expectations.plugin"]
 NAME = "meshproof"
-RECORD = pytest.StashKey[Record]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options that README.md promises."""
     group = parser.getgroup(NAME, "conformance of distributed training")
-    group.addoption("--impl", default="reference_impl", metavar="MODULE", help="implementation under test")
+    group.addoption("--impl", default=REFERENCE, metavar="MODULE", help="implementation under test")
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
-    group.addoption("--target", action="append", choices=("cpu", "native"), help="repeatable (default cpu)")
+    group.addoption("--target", action="append", choices=TARGETS, help="repeatable (default cpu)")
     group.addoption("--conformance-report", metavar="PATH", help="write the record of the run as JSON")
     group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs between runs")
 
@@ -72,6 +72,7 @@ class Conformance:
         self.directory = worker["meshproof_directory"] if worker else tempfile.mkdtemp(prefix="meshproof-")
         self.records: dict[str, Record] = {}
         self.clauses: dict[str, str] = {}
+        self.unmatched: list[dict[str, Any]] = []
         self.truths = Truths()
         self.observation = cache(self._observation)
 
@@ -150,7 +151,7 @@ class Conformance:
         """Send each test's record along with its report: xdist carries it to the process that writes them down."""
         report: Any = yield
         if item.get_closest_marker("clause"):
-            record = item.stash.setdefault(RECORD, record_of(item))
+            record = record_of(item)
             record.conclude(report)
             report.user_properties = [*report.user_properties, (NAME, asdict(record))]
         return report  # type: ignore[no-any-return]
@@ -218,9 +219,8 @@ class Conformance:
             for case, observation in seen.items()
             if isinstance(observation, Observation)
         }
-        return build_report(
-            self.settings.implementation, environments, self.clauses, list(self.records.values()), seen, truths
-        )
+        implementation, records = self.settings.implementation, list(self.records.values())
+        return build_report(implementation, environments, self.clauses, records, seen, truths, self.unmatched)
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""
@@ -240,14 +240,13 @@ def conformance(pytestconfig: pytest.Config) -> Conformance:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """The judge of the running test."""
-    record = request.node.stash.setdefault(RECORD, record_of(request.node))
-    return Judge(record, chosen_options(request.config))
+    return Judge(record_of(request.node), chosen_options(request.config))
 
 
 def chosen_options(config: pytest.Config) -> str:
     """The options that a reader must repeat to run the same test."""
     given = {"--impl": config.getoption("impl"), "--devices": config.getoption("devices")}
-    usual = {"--impl": "reference_impl", "--devices": 8}
+    usual = {"--impl": REFERENCE, "--devices": 8}
     options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
     options += [f"--target {target}" for target in config.getoption("target") or ()]
     return "".join(f" {option}" for option in options)

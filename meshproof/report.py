@@ -35,8 +35,12 @@ def build_report(
     records: Iterable[Record],
     seen: Mapping[Case, Outcome],
     truths: Mapping[Case, Seen[Judgement]],
+    unmatched: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The report as plain JSON data; infinite and undefined numbers become ``null``."""
+    """The report as plain JSON data; infinite and undefined numbers become ``null``.
+
+    ``unmatched`` are the expectations that no test is covered by.
+    """
     known = [environment for environment in environments if isinstance(environment, dict)]
     report = {
         "schema": SCHEMA,
@@ -44,6 +48,7 @@ def build_report(
         "implementation": implementation,
         "clauses": [_clause(clause, statement, list(records)) for clause, statement in sorted(clauses.items())],
         "cases": [_case(case, outcome, truths.get(case)) for case, outcome in seen.items()],
+        "unmatched_expectations": list(unmatched),
     }
     return _finite(report)  # type: ignore[no-any-return]
 
@@ -60,10 +65,16 @@ def schema() -> dict[str, Any]:
 
 
 def write_report(report: Mapping[str, Any], path: Path) -> None:
-    """Validate and write: the file is whole or untouched. Raises ``jsonschema.ValidationError``."""
+    """Validate and write. Raises ``jsonschema.ValidationError``."""
     jsonschema.validate(report, schema())
-    with tempfile.NamedTemporaryFile("w", dir=path.absolute().parent, suffix=".tmp", delete=False) as temporary:
-        json.dump(report, temporary, indent=1)
+    replace_text(path, json.dumps(report, indent=1))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that it is whole or untouched."""
+    folder = path.absolute().parent
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".tmp", delete=False) as temporary:
+        temporary.write(text)
     Path(temporary.name).replace(path)
 
 

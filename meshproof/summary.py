@@ -15,6 +15,7 @@ from meshproof.judging import Record
 from meshproof.report import count_statuses
 
 SIGNS = {"proved": "✓", "failed": "✗", "expected-failure": "x", "not-supported": "–", "not-exercised": "?"}
+LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
 
 
 def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: Any) -> None:
@@ -29,9 +30,22 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
         terminal.write_line(f"worst margin (observed / allowed): {worst.margin:.3g} in {worst.id}")
     counts = ", ".join(f"{count} {status}" for status, count in count_statuses(report).items())
     terminal.write_line(f"clauses: {counts}")
+    for line in expected(records):
+        terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():
         terminal.write_line(f"NOT EXERCISED: {count} tests: {reason or 'no reason given'}", yellow=True, bold=True)
+
+
+def expected(records: list[Record]) -> list[str]:
+    """What each entry of the expectations accounts for; a flaky test that passes is told too."""
+    told = Counter(
+        (LABELS[entry["outcome"]], "passed" if record.status == "proved" else "failed", entry["reason"], entry["url"])
+        for record in records
+        if record.expectation and record.expectation["status"] in ("xfailed", "flaky")
+        for entry in record.expectation["entries"]
+    )
+    return [f"{label}: {count} tests {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
 
 
 def stack(environment: dict[str, Any] | None) -> str:

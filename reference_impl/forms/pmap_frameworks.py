@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import jax
@@ -17,6 +18,9 @@ from reference_impl.forms import linen_form, nnx_form
 from reference_impl.forms.base import TrainState
 from reference_impl.forms.pmap import AXIS, Opened, PerDevice, Pmap
 from reference_impl.models.layout import Whole
+
+NAMED = {"axis_name": AXIS} if "axis_name" in signature(jax_utils.replicate).parameters else {}
+"""Flax before 0.12.7 cannot be told the axis: what it copies lies otherwise than what ``pmap`` of JAX 0.8 returns."""
 
 
 class JaxPmap(Pmap):
@@ -115,7 +119,7 @@ class LinenPmap(Pmap):
 
     def replicate(self, state: train_state.TrainState) -> train_state.TrainState:
         """Flax's own copies, on a mesh axis of pmap's name: on one of another name the second step compiles again."""
-        return jax_utils.replicate(state, list(self.mesh.devices.flat), axis_name=AXIS)
+        return jax_utils.replicate(state, list(self.mesh.devices.flat), **NAMED)
 
     def opened(self, state: train_state.TrainState) -> Opened:
         """The module's ``apply``, which the state brings along."""

@@ -6,9 +6,11 @@ after another, as that module does it, their input's gradient is reduced three t
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from reference_impl.mapping import Mapping
@@ -79,9 +81,16 @@ class Attention(nnx.Module):
             "btd,dhk->bthk", x_BxTxD, kernels, "embed", ("heads", "head_dim")
         )
         o_BxTxHxK = nnx.dot_product_attention(
-            q_BxTxHxK + self.query.bias[...], k_BxSxHxK, v_BxSxHxK + self.value.bias[...], is_causal=True
+            q_BxTxHxK + self.query.bias[...], k_BxSxHxK, v_BxSxHxK + self.value.bias[...], **causal(x_BxTxD.shape[1])
         )
         return layout.leave(self.out(o_BxTxHxK), "heads", ("embed",))
+
+
+def causal(length: int) -> dict[str, Any]:
+    """How attention is told to look back only: Flax before 0.12.2 takes a mask."""
+    if "is_causal" in signature(nnx.dot_product_attention).parameters:
+        return {"is_causal": True}
+    return {"mask": nnx.make_causal_mask(jnp.ones((1, length)))}
 
 
 def layer_norm(size: gpt.GPT, storage: Mapping, rngs: nnx.Rngs) -> nnx.LayerNorm:

@@ -66,18 +66,26 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
             f"--impl {implementation}: strategies() raised {type(error).__name__}: {error}"
         ) from error
     _check_members(implementation, strategies)
-    cases = [_case(strategy, target) for target in targets for strategy in strategies]
+    cases = [
+        Case(case_id(strategy, target), strategy, _mesh(strategy), target)
+        for target in targets
+        for strategy in strategies
+    ]
     _check_ids(implementation, [case.id for case in cases])
     return cases
 
 
-def _case(strategy: Any, target: str) -> Case:
-    mesh = dict(getattr(strategy, "mesh_axes", None) or strategy.mesh.shape)
-    shape = ",".join(f"{axis}={size}" for axis, size in mesh.items())
+def case_id(strategy: Any, target: str = "cpu") -> str:
+    """The name of a strategy's case, such as ``fsdp-jax-mlp+adam@data=8``; of another target, ``…:native``."""
+    shape = ",".join(f"{axis}={size}" for axis, size in _mesh(strategy).items())
     variant = getattr(strategy, "variant", "")
     model = f"{strategy.model}+{variant}" if variant else strategy.model
     suffix = "" if target == "cpu" else f":{target}"
-    return Case(f"{strategy.name}-{strategy.framework}-{model}@{shape}{suffix}", strategy, mesh, target)
+    return f"{strategy.name}-{strategy.framework}-{model}@{shape}{suffix}"
+
+
+def _mesh(strategy: Any) -> dict[str, int]:
+    return dict(getattr(strategy, "mesh_axes", None) or strategy.mesh.shape)
 
 
 def _check_members(implementation: str, strategies: list[Any]) -> None:

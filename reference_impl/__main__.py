@@ -10,7 +10,7 @@ from types import ModuleType
 from reference_impl import strategies
 from reference_impl.forms.base import Form
 
-BEGIN, END = "<!-- strategies -->", "<!-- /strategies -->"
+NAME = "strategies"
 HEAD = "| strategy | parameters | gradients | optimizer state | a step moves | cases |\n|---|---|---|---|---|---|"
 
 
@@ -36,15 +36,16 @@ def row(page: ModuleType, forms: list[Form]) -> str:
     return f"| {link} | {page.PARAMETERS} | {page.GRADIENTS} | {page.OPTIMIZER} | {moves} | {cases} |"
 
 
-def insert(text: str) -> str:
-    """A document with the table between its markers. Raises ``ValueError`` where it lacks one of them."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the document has no {BEGIN} … {END}: put both where the table shall stand")
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+def insert(text: str, name: str, table: str) -> str:
+    """A document with a table between the two markers of its name. Raises ``ValueError`` where it lacks one of them."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"the document has no {begin} … {end}: put both where the table shall stand")
+    return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
-        path.write_text(insert(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(insert(path.read_text(encoding="utf-8"), NAME, table()), encoding="utf-8")

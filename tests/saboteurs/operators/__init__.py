@@ -19,12 +19,20 @@ from tests.saboteurs.operators import (  # noqa: F401 - importing them registers
 from tests.saboteurs.operators.bases import bases
 from tests.saboteurs.operators.mutation import OPERATORS, mutant
 
+__all__ = ["OPERATORS", "mutants", "strategies"]
+
+
+def mutants() -> Iterator[tuple[Form, str, Form]]:
+    """Each strategy without a fault, an operator, and what it makes of it."""
+    for healthy in bases():
+        for name, harm in OPERATORS.items():
+            members = harm(healthy)
+            if members is not None:
+                yield healthy, name, mutant(healthy, name, members)
+
 
 def strategies() -> Iterator[Form]:
-    """The healthy ones, and then every mutant of each."""
-    for form in bases():
-        yield form
-        for name, harm in OPERATORS.items():
-            members = harm(form)
-            if members is not None:
-                yield mutant(form, name, members)
+    """The healthy ones, and then every mutant."""
+    yield from bases()
+    for _, _, harmed in mutants():
+        yield harmed

@@ -1,0 +1,104 @@
+"""The kill matrix: which clauses caught which operator on which strategy, and what a simpler test would have seen.
+
+The simpler tests are those that trainers have today: is the loss after the last step within 10 % of the healthy one's,
+or within 1e-5, and does the compiled step have as many collectives of each kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from meshproof.cases import case_id
+from tests.saboteurs.operators import OPERATORS, mutants
+from tests.saboteurs.operators.equivalent import EQUIVALENT
+
+KILLED = Path(__file__).with_name("killed.json")
+"""What became of every mutant, on the stack that the matrix was made on."""
+
+NAME = "kill matrix"
+HEAD = (
+    "| fault | strategies | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of one mutant: ``strategy`` is the id of the healthy case."""
+
+    operator: str
+    strategy: str
+    caught_by: tuple[str, ...]
+    seen_by_loss_10_percent: bool
+    seen_by_loss_1e_5: bool
+    seen_by_counts: bool
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether it is no fault, with an argument written down."""
+        return self.strategy in EQUIVALENT.get(self.operator, {})
+
+
+def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
+    """The fates of all mutants that a report is about. Raises ``ValueError`` where a healthy strategy failed."""
+    cases = {case["id"]: case for case in report["cases"]}
+    caught: dict[str, set[str]] = defaultdict(set)
+    for clause in report["clauses"]:
+        for test in clause["tests"]:
+            if test["status"] == "failed":
+                caught[test["case"]].add(clause["id"])
+    for healthy, name, harmed in ((case_id(base), name, case_id(form)) for base, name, form in mutants()):
+        if harmed in cases:
+            if caught[healthy]:
+                raise ValueError(f"{healthy} has no fault, but fails {sorted(caught[healthy])}: a false alarm")
+            one, other = cases[healthy], cases[harmed]
+            yield Fate(
+                name,
+                healthy,
+                tuple(sorted(caught[harmed])),
+                differ(one["losses"], other["losses"], 0.1),
+                differ(one["losses"], other["losses"], 1e-5),
+                counts(one) != counts(other),
+            )
+
+
+def differ(healthy: list[float], harmed: list[float], tolerance: float) -> bool:
+    """Whether the last losses are further apart than that share of the healthy one, or one is missing."""
+    return len(harmed) != len(healthy) or not abs(harmed[-1] - healthy[-1]) <= tolerance * abs(healthy[-1])
+
+
+def counts(case: Mapping[str, Any]) -> Counter[str]:
+    """The collectives of the compiled step by kind."""
+    kinds: Counter[str] = Counter()
+    for collective in case["collectives"] or ():
+        kinds[collective["operation"]] += collective["tensors"]
+    return kinds
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """One row for each operator, in Markdown, from the data of the repository."""
+    rows = [HEAD]
+    for name in OPERATORS:
+        own = [Fate(**fate) for fate in found if fate["operator"] == name]
+        real = [fate for fate in own if not fate.is_equivalent]
+        seen = [
+            sum(map(bool, column))
+            for column in zip(
+                *((f.caught_by, f.seen_by_loss_10_percent, f.seen_by_loss_1e_5, f.seen_by_counts) for f in real),
+                strict=True,
+            )
+        ]
+        clauses = sorted({clause for fate in real for clause in fate.caught_by})
+        rows.append(
+            "| " + " | ".join([name.replace("_", " "), str(len(real)), *map(str, seen), ", ".join(clauses)]) + " |"
+        )
+    return "\n".join(rows)
+
+
+def data(found: list[Fate]) -> list[dict[str, Any]]:
+    """As JSON has it."""
+    return [asdict(fate) | {"caught_by": list(fate.caught_by)} for fate in found]

@@ -58,7 +58,9 @@ class Contract:
 
     What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
     ``mask`` the field that says which examples count, the others being padding; ``compute_dtype`` what products and
-    activations are computed in, while parameters, optimizer state, gradients and loss are float32.
+    activations are computed in, while parameters, optimizer state, gradients and loss are float32; ``rematerialises``
+    says that the backward pass computes anew what the forward pass did not keep, and ``spared`` how many bytes of
+    temporary memory per device it takes less for that, at least.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -72,6 +74,8 @@ class Contract:
     microbatches: int = 1
     mask: str | None = None
     compute_dtype: str = "float32"
+    rematerialises: bool = False
+    spared: int | None = None
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""

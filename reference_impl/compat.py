@@ -35,5 +35,12 @@ def reshard(tree: Any, specs: Any) -> Any:
     return (jax if hasattr(jax, "reshard") else jax.sharding).reshard(tree, specs)
 
 
+BARRIERS_HOLD = Version(jax.__version__) >= Version("0.11.1")
+"""Whether XLA:CPU keeps optimization barriers until a program is scheduled.
+
+Older ones drop them before. What shall be computed anew may then be computed as early as what it would replace, so that
+both are held; and a gather by hand is taken for the one that it repeats.
+"""
+
 NNX_OPTIMIZER_SHARDING = Version(flax.__version__) >= Version("0.12.7")
 """Whether ``nnx.Optimizer`` heeds ``optimizer_sharding``; older versions ignore it."""

@@ -85,6 +85,11 @@ def masks(case: Case) -> bool:
     return case.contract.mask is not None
 
 
+def rematerialises(case: Case) -> bool:
+    """The backward pass computes anew what the forward pass did not keep."""
+    return case.contract.rematerialises
+
+
 def in_float32(case: Case) -> bool:
     """All is computed in float32."""
     return case.contract.compute_dtype == "float32"

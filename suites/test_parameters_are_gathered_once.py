@@ -8,9 +8,9 @@ from suites.applicability import moves
 
 @pytest.mark.clause("COM-4", applies=moves("parameters", "all-gather"))
 def test_parameters_are_gathered_once(case, observation, judge):
-    """Each sharded parameter byte MUST be all-gathered once and each of its gradient bytes reduce-scattered once, with
-    no parameter-sized all-reduce beyond the target's realisation of reduce-scatter, and none at all where the
-    collectives are written by hand."""
+    """Each sharded parameter byte MUST be all-gathered once, and once more where the backward pass computes with it
+    anew, and each of its gradient bytes reduce-scattered once, with no parameter-sized all-reduce beyond the target's
+    realisation of reduce-scatter, and none at all where the collectives are written by hand."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     axes = {line.axes for line in budget if line.payload == "parameters"}
     lanes = [

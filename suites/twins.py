@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from meshproof.cases import Case
 from meshproof.contract import Step
@@ -12,7 +13,17 @@ from meshproof.numerics import VACUOUS, Verdict, agree
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:
     """The same trainer, taking its batches whole, or else one that promises as much in another form."""
-    whole = replace(case.contract, microbatches=1, step=None, explicit=False)
+    return without(case, cases, microbatches=1)
+
+
+def unrematerialised(case: Case, cases: Sequence[Case]) -> Case | None:
+    """The same trainer, keeping all activations, or else one that promises as much in another form."""
+    return without(case, cases, rematerialises=False, spared=None)
+
+
+def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
+    """One that promises these things and otherwise the same, but for its traffic; the same strategy if there is."""
+    whole = replace(case.contract, step=None, explicit=False, **promises)
     alike = [
         other
         for other in cases

@@ -1,11 +1,20 @@
-"""Modifiers where no whole case is needed: what is split, what is refused, what is a truth's own."""
+"""Modifiers where no whole case is needed: what is split, kept and refused, and what is a truth's own."""
 
+from functools import partial
+
+import jax
 import numpy as np
 import pytest
 
+from meshproof.contract import leaves
+from reference_impl.models import Model
+from reference_impl.models.gpt import GPT
+from reference_impl.models.layout import Whole
 from reference_impl.models.mlp import MLP
+from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated, split
 from reference_impl.modifiers.masking import Masked
+from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.truth import MaskedTruth, MLPTruth, Momentum
 
 SMALL = (5, 7, 6, 4)
@@ -33,6 +42,52 @@ def test_modifiers_nest():
     assert network.batch_axes == {**MLP(SMALL).batch_axes, "mask": ("batch",)}
     assert (network.name, network.shapes) == ("mlp", MLP(SMALL).shapes)
     assert network.truth(Momentum()) == MaskedTruth(MLPTruth(SMALL))
+
+
+def test_a_modifier_answers_for_the_whole_model():
+    """Nothing that a strategy may ask is answered by the defaults of a model, but what is made of the rest."""
+    asked = {name for name in vars(Model) if not name.startswith("_")}
+    assert asked - vars(Modified).keys() == {"loss"}
+
+
+def test_models_without_blocks_are_refused():
+    """What does not run block by block cannot be computed anew, and says so."""
+    with pytest.raises(ValueError, match=r"MLP.* does not run block by block"):
+        Rematerialised(MLP(SMALL))
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [lambda model: Accumulated(Rematerialised(model), 2), lambda model: Rematerialised(Accumulated(model, 2))],
+    ids=["accumulated last", "accumulated first"],
+)
+def test_rematerialisation_nests_with_accumulation(nest):
+    """In either order they promise both, and leave loss and gradients what they were."""
+    model = GPT(vocab=8, length=4, embed=8, heads=2, head_dim=4, mlp=16)
+    network, truth = nest(model), model.truth(Momentum())
+    start, [batch] = truth.initial_parameters(), truth.batches(1, 4)
+    assert network.promises == {"microbatches": 2, "rematerialises": True}
+    differentiate = (jax.jit(m.value_and_grad(partial(m.loss, layout=Whole()))) for m in (model, network))
+    (expected_loss, expected_gradients), (loss, gradients) = (run(start, batch) for run in differentiate)
+    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
+    expected = dict(leaves(expected_gradients))
+    for path, gradient in leaves(gradients):
+        assert np.linalg.norm(gradient - expected[path]) <= 1e-5 * np.linalg.norm(expected[path])
+
+
+def test_only_what_enters_a_block_is_kept():
+    """From the forward to the backward pass goes what enters a block, and nothing that it computes on its way."""
+    model = GPT(vocab=8, length=4, embed=8, heads=2, head_dim=4, mlp=16)
+    truth = model.truth(Momentum())
+    start, [batch] = truth.initial_parameters(), truth.batches(1, 4)
+
+    def kept(network):
+        pullback = jax.eval_shape(lambda w: jax.vjp(lambda w: network.loss(w, batch, Whole()), w)[1], start)
+        return [leaf.shape for leaf in jax.tree.leaves(pullback)]
+
+    within = (4, 4, 16), (4, 2, 4, 4), (4, 4, 2, 4)
+    assert all(shape in kept(model) for shape in within)
+    assert not any(shape in kept(Rematerialised(model)) for shape in within)
 
 
 def test_masking_what_accumulates_is_refused():

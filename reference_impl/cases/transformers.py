@@ -1,19 +1,22 @@
-"""Transformers: a language model, and one block of it under every strategy and on four meshes."""
+"""Transformers: a language model, one block of it under every strategy and on four meshes, and both modified."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.drawing import Drawing
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.gpt import GPT
+from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import (
     context_parallel,
     data_parallel,
     fsdp,
+    fsdp_blockwise_shard_map,
     fsdp_context_parallel,
     fsdp_tensor_parallel,
     sequence_parallel,
@@ -23,7 +26,7 @@ from reference_impl.strategies import (
 )
 from reference_impl.truth import Adam, Momentum
 
-ONE, DATA, MODEL = {"data": 1}, {"data": 8}, {"model": 8}
+ONE, PAIR, DATA, MODEL = {"data": 1}, {"data": 2}, {"data": 8}, {"model": 8}
 WIDE = {"data": 2, "model": 4}
 MESHES = [{"data": data, "model": 8 // data} for data in (2, 1, 4, 8)]
 LANGUAGE_MODELS = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_parallel, WIDE))
@@ -34,6 +37,16 @@ MANUAL = (
     (context_parallel, {"data": 2, "context": 4}),
     (fsdp_context_parallel, {"data": 4, "context": 2}),
 )
+REMATERIALISED = (
+    (JaxForm, single_device, ONE),
+    (JaxForm, fsdp, PAIR),
+    (JaxForm, fsdp_tensor_parallel, WIDE),
+    *([(Manual, fsdp_blockwise_shard_map, PAIR)] if BARRIERS_HOLD else []),
+)
+"""On so few devices that each has more activations than gradients: else a step's peak is not theirs.
+
+By hand only where the compiler does not take the second gather for the first.
+"""
 DRAWN = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_parallel, WIDE))
 OPTIMIZER, BATCH, BLOCK = Momentum(learning_rate=0.1), 16, GPT(blocks=1)
 
@@ -42,11 +55,14 @@ def cases() -> Iterator[Form]:
     """The language model of two blocks; and one block in plain JAX, NNX and by hand, and with dropout."""
     for page, axes in LANGUAGE_MODELS:
         yield JaxForm(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
+    yield Manual(fsdp_blockwise_shard_map, PAIR, OPTIMIZER, GPT(), batch_size=BATCH)
     for page, axes in ANNOTATED:
         yield JaxForm(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for axes in MESHES:
         yield NnxForm(fsdp_tensor_parallel, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for page, axes in MANUAL:
         yield Manual(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
+    for form, page, axes in REMATERIALISED:
+        yield form(page, axes, OPTIMIZER, Rematerialised(GPT()), variant="remat", batch_size=BATCH)
     for page, axes in DRAWN:
         yield Drawing(page, axes, Adam(), GPT(blocks=1, dropout=0.1), variant="dropout", batch_size=BATCH)

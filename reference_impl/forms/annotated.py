@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import jax
 import optax
-from jax.lax import optimization_barrier, with_sharding_constraint
+from jax.lax import optimization_barrier
 from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree
@@ -122,9 +122,10 @@ class JaxForm(Form):
         return self.loss_by(self.page.COMPUTE, parameters, batch)
 
     def loss_by(self, compute: Mapping, parameters: Tree, batch: Batch) -> jax.Array:
-        """The loss, every parameter first brought to its compute layout."""
+        """The loss, every parameter first brought to its compute layout, or just before its block is run."""
+        layout = self.layout(compute)
         with jax.named_scope("forward"):
-            return self.network.loss(self.lay(parameters, compute), batch, self.layout(compute))
+            return self.network.loss(self.network.bring(parameters, layout), batch, layout)
 
     def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
         """The loss of the global batch, and its gradients."""
@@ -140,4 +141,4 @@ class JaxForm(Form):
 
     def lay(self, tree: Tree, mapping: Mapping) -> Any:
         """A tree shaped as the parameters, laid out by a mapping."""
-        return with_sharding_constraint(tree, mapping.specs(self.network.axes))
+        return self.layout(mapping).bring(tree, self.network.axes)

@@ -13,11 +13,13 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, Tree, leaves
+from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
 from reference_impl.theory.communication import Traffic
+from reference_impl.theory.memory import spared
 from reference_impl.truth import Adam, ModelTruth
 
 
@@ -122,6 +124,7 @@ class Form:
             step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
             device_dimension=self.device_dimension,
+            spared=self.spared if BARRIERS_HOLD else None,
             **self.network.promises,
         )
 
@@ -130,6 +133,11 @@ class Form:
         """What prices the budget."""
         reductions = 1 if self.explicit else self.network.promises.get("microbatches", 1)
         return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
+
+    @property
+    def spared(self) -> int | None:
+        """The bytes of activations that a device need not hold, where the model computes its blocks anew."""
+        return spared(self.network, self.page.COMPUTE, self.mesh_axes, self.batch_size)
 
     @property
     def batch_specs(self) -> dict[str, PartitionSpec]:

@@ -17,11 +17,15 @@ from reference_impl.compat import reshard
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import OnMesh
 from reference_impl.forms.layouts import Annotated
-from reference_impl.mapping import Axes, Mapping
+from reference_impl.mapping import Axes
 
 
 class Typed(Annotated):
     """Activations resharded, and products typed, by a compute mapping."""
+
+    def bring(self, parameters: Tree, axes: Tree) -> Any:
+        """Parameters resharded."""
+        return reshard(parameters, self.compute.specs(axes))
 
     def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:
         """The einsum, typed by where it leaves to."""
@@ -42,7 +46,3 @@ class Explicit(JaxForm):
     def init_parameters(self) -> OnMesh:
         """Key to placed parameters, drawn on automatic axes: on explicit ones every device would draw them whole."""
         return self.compile(jax.sharding.auto_axes(self.network.init, out_sharding=self.state_specs.parameters))
-
-    def lay(self, tree: Tree, mapping: Mapping) -> Any:
-        """A tree shaped as the parameters, resharded by a mapping."""
-        return reshard(tree, mapping.specs(self.network.axes))

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.lax import with_sharding_constraint
 from jax.sharding import PartitionSpec
 
+from meshproof.contract import Tree
 from reference_impl.mapping import Axes, Mapping
 from reference_impl.models.layout import Whole
 
@@ -21,6 +23,10 @@ class Annotated(Whole):
 
     def __init__(self, compute: Mapping) -> None:
         self.compute = compute
+
+    def bring(self, parameters: Tree, axes: Tree) -> Any:
+        """Parameters constrained."""
+        return with_sharding_constraint(parameters, self.compute.specs(axes))
 
     def stream(self, h_BxTxD: jax.Array) -> jax.Array:
         """In the layout of ``sequence``."""

@@ -18,11 +18,13 @@ class Region(NamedTuple):
 
     ``entered`` and ``left`` count the elements, per example, of the activation at the column-parallel entry (0 where it
     needs no gradient) and at the row-parallel exit; of stacked kernels (``experts``), what is sent to them and back.
+    ``inner`` says that its block goes on behind it.
     """
 
     axis: str
     entered: int
     left: int
+    inner: bool = False
 
 
 class Model(ABC):
@@ -56,6 +58,24 @@ class Model(ABC):
         """The fields of a `Contract` that are the model's to fill: what a modifier does to it."""
         return {}
 
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The names of the parts that `apply` runs as blocks, one after another; none where it has no blocks."""
+        return ()
+
+    @property
+    def added_last(self) -> str:
+        """The path, in a block, of the parameter that is merely added to what leaves it: no gradient depends on it."""
+        raise NotImplementedError(f"{self.name} has no blocks")
+
+    @property
+    def operands(self) -> dict[Axes, int]:
+        """The activations, by their logical axes, that the gradients of a block's products depend on.
+
+        In elements per example; without what enters the first product: it may be made again of what entered the block.
+        """
+        raise NotImplementedError(f"{self.name} has no blocks")
+
     @abstractmethod
     def regions(self) -> Iterator[Region]:
         """What tensor or expert parallelism would have to move, in the order of the forward pass."""
@@ -72,6 +92,10 @@ class Model(ABC):
     @abstractmethod
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Float32 parameters."""
+
+    def bring(self, parameters: Mapping[str, Any], layout: Whole) -> Any:
+        """The parameters as `apply` takes them: all where they are computed with."""
+        return layout.bring(parameters, self.axes)
 
     @abstractmethod
     def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:

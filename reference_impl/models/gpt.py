@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -71,7 +72,7 @@ class GPT(Model):
         return {
             "token_embedding": {"embedding": ("vocab", "embed")},
             "position_embedding": {"embedding": ("position", "embed")},
-            **{f"block_{i}": block for i in range(self.blocks)},
+            **dict.fromkeys(self.segments, block),
             "norm": norm,
         }
 
@@ -86,11 +87,33 @@ class GPT(Model):
         """The fields of a batch: tokens x (B, T) and, for each, the next token y (B, T)."""
         return {"x": ("batch", "length"), "y": ("batch", "length")}
 
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The blocks."""
+        return tuple(f"block_{i}" for i in range(self.blocks))
+
+    @property
+    def added_last(self) -> str:
+        """The bias of the MLP's way down."""
+        return "linear_2/bias"
+
+    @property
+    def operands(self) -> dict[Axes, int]:
+        """Queries, keys, values, weights, what they make of the values; then what the MLP's two kernels multiply."""
+        T, heads = self.length, self.heads * self.head_dim
+        return {
+            ("length", "heads", "head_dim"): 4 * T * heads,
+            ("heads", "length", "positions"): self.heads * T * T,
+            ("length", "embed"): T * self.embed,
+            ("length", "mlp"): T * self.mlp,
+        }
+
     def regions(self) -> Iterator[Region]:
         """The heads and the MLP of each block: what enters and leaves them is the residual stream, (T, D)."""
+        stream = self.length * self.embed
         for _ in range(self.blocks):
-            for axis in ("heads", "mlp"):
-                yield Region(axis, entered=self.length * self.embed, left=self.length * self.embed)
+            yield Region("heads", entered=stream, left=stream, inner=True)
+            yield Region("mlp", entered=stream, left=stream)
 
     @property
     def keys_and_values(self) -> int:
@@ -120,13 +143,16 @@ class GPT(Model):
         tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
         position_TxD = parameters["position_embedding"]["embedding"]
         h_BxTxD = layout.stream(layout.use(look_up, tokens, x_BxT) + position_TxD)
-        for i in range(self.blocks):
-            block = parameters[f"block_{i}"]
-            y_BxTxD = self.attention(block["attention"], self.normalise(block["norm_1"], h_BxTxD), layout)
-            h_BxTxD += self.drop(y_BxTxD, key, 2 * i)
-            y_BxTxD = self.feed_forward(block, self.normalise(block["norm_2"], h_BxTxD), layout)
-            h_BxTxD += self.drop(y_BxTxD, key, 2 * i + 1)
+        for i, name in enumerate(self.segments):
+            h_BxTxD = layout.block(partial(self.run, layout, key, i), parameters[name], self.axes[name], h_BxTxD)
         return layout.use(compare, tokens, self.normalise(parameters["norm"], h_BxTxD))
+
+    def run(self, layout: Whole, key: jax.Array, i: int, block: Mapping[str, Any], h_BxTxD: jax.Array) -> jax.Array:
+        """The residual stream behind block i."""
+        y_BxTxD = self.attention(block["attention"], self.normalise(block["norm_1"], h_BxTxD), layout)
+        h_BxTxD += self.drop(y_BxTxD, key, 2 * i)
+        y_BxTxD = self.feed_forward(block, self.normalise(block["norm_2"], h_BxTxD), layout)
+        return h_BxTxD + self.drop(y_BxTxD, key, 2 * i + 1)
 
     def normalise(self, norm: Mapping[str, jax.Array], x_BxTxD: jax.Array) -> jax.Array:
         """Layer normalisation over D."""

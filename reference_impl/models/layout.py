@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,20 @@ import jax.numpy as jnp
 from reference_impl.mapping import Axes
 from reference_impl.models.attention import attention
 
+Block = Callable[[Mapping[str, Any], jax.Array], jax.Array]
+"""What a block of a model makes of its parameters and of what enters it."""
+
 
 class Whole:
     """The layout of a model that lies whole on its device: nothing changes."""
+
+    def bring(self, parameters: Mapping[str, Any], axes: Mapping[str, Any]) -> Any:
+        """Parameters with these logical axes, from where they rest to where they are computed with."""
+        return parameters
+
+    def block(self, run: Block, parameters: Mapping[str, Any], axes: Mapping[str, Any], x: jax.Array) -> jax.Array:
+        """``run(parameters, x)`` of one block of a model, whose parameters have these logical axes."""
+        return run(parameters, x)
 
     def enter(self, x: jax.Array, into: str) -> jax.Array:
         """The input of products with kernels whose columns lie along the logical axis ``into``."""

@@ -55,6 +55,21 @@ class Modified(Model):
         """The model's."""
         return self.model.keys_and_values
 
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The model's."""
+        return self.model.segments
+
+    @property
+    def added_last(self) -> str:
+        """The model's."""
+        return self.model.added_last
+
+    @property
+    def operands(self) -> dict[Axes, int]:
+        """The model's."""
+        return self.model.operands
+
     def regions(self) -> Iterator[Region]:
         """The model's."""
         return self.model.regions()
@@ -66,6 +81,10 @@ class Modified(Model):
     def init(self, key: jax.Array) -> dict[str, Any]:
         """The model's."""
         return self.model.init(key)
+
+    def bring(self, parameters: Mapping[str, Any], layout: Whole) -> Any:
+        """The model's."""
+        return self.model.bring(parameters, layout)
 
     def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
         """The model's."""

@@ -110,11 +110,25 @@ class Traffic:
 
     def gathered(self, over: MeshAxes, backward: bool) -> Iterator[int]:
         """Parameters that rest split and are computed with whole; after the optimizer, those that it updates split."""
-        for in_use, axes in self.parameters():
+        for path, in_use, axes in self.parameters():
             compute, rest = self.page.COMPUTE.split(axes), self.page.PARAMETERS.split(axes)
             updated = self.page.OPTIMIZER.split(axes) if backward else ()
             if set(over) == {*rest, *updated} - {*compute}:
-                yield in_use
+                yield in_use * (2 if backward and set(rest) - {*compute} and self.anew(path) else 1)
+
+    def anew(self, path: str) -> bool:
+        """Whether a step brings this parameter once more, to compute the block anew in which it stands.
+
+        For then it was not kept. Only what is added to the block's output is not asked for again: the backward pass
+        needs that output no more, it has what entered the next block.
+        """
+        block, _, name = path.partition("/")
+        return self.rematerialises and block in self.model.segments and name != self.model.added_last
+
+    @property
+    def rematerialises(self) -> bool:
+        """Whether the backward pass computes blocks anew."""
+        return bool(self.model.promises.get("rematerialises"))
 
     def reduced(self, line: Line, ways: list[MeshAxes]) -> Iterator[int]:
         """Gradients: each is summed over the axes that split the examples, their length or the layers, and not it.
@@ -122,7 +136,7 @@ class Traffic:
         It is scattered over those of them that split it at rest, and what remains is all-reduced over the others: over
         all at once where that is among the page's ``ways``, else over one after the other.
         """
-        for in_use, axes in self.parameters():
+        for _, in_use, axes in self.parameters():
             summed = {*self.page.COMPUTE.split(("batch", "length", "sequence", "layers"))} - {
                 *self.page.COMPUTE.split(axes)
             }
@@ -134,18 +148,19 @@ class Traffic:
             if line.operation == "all-reduce" and (set(line.over) == kept if at_once else kept.issuperset(line.over)):
                 yield in_use // prod(self.mesh[axis] for axis in scattered) * self.reductions
 
-    def parameters(self) -> Iterator[tuple[int, Axes]]:
-        """Each parameter's bytes in use on a device, and its logical axes."""
+    def parameters(self) -> Iterator[tuple[str, int, Axes]]:
+        """Each parameter's path, its bytes in use on a device, and its logical axes."""
         logical = dict(leaves(self.model.axes))
         for path, shape in leaves(self.model.shapes):
             split = self.page.COMPUTE.split(logical[path])
-            yield prod(shape) // prod(self.mesh[axis] for axis in split) * FLOAT32, logical[path]
+            yield path, prod(shape) // prod(self.mesh[axis] for axis in split) * FLOAT32, logical[path]
 
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
         """The row-parallel product that leaves a region forward, the gradient of what entered it backward.
 
         Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end. An all-to-all
-        stands at both ends, forward and backward.
+        stands at both ends, forward and backward. A block that is computed anew moves again what it moves forward, but
+        for what leaves its last region: that is the block's output, which the backward pass needs no more.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
         if line.operation == "collective-permute":
@@ -159,12 +174,13 @@ class Traffic:
             else:
                 gathers = line.operation == "all-gather"
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
-                yield rows * (first + second * backward) * FLOAT32
+                again = first * (backward and self.rematerialises and (gathers or region.inner))
+                yield rows * (first + second * backward + again) * FLOAT32
 
     def passed_round(self, over: str, rows: int, backward: bool) -> Iterator[int]:
-        """Keys and values visit every other device of a ring; backward, their gradients do."""
+        """Keys and values visit every other device of a ring; backward, their gradients do, and they if made anew."""
         held = rows * self.model.keys_and_values // self.mesh[over] * FLOAT32
-        yield (self.mesh[over] - 1) * held * (1 + backward)
+        yield (self.mesh[over] - 1) * held * (1 + backward + (backward and self.rematerialises))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -12,14 +13,27 @@ from jax.sharding import PartitionSpec
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.drawing import Drawing
 from reference_impl.forms.layouts import Annotated
+from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
 from reference_impl.models.gpt import GPT
 from reference_impl.models.layout import Whole
-from reference_impl.strategies import data_parallel, fsdp_tensor_parallel, single_device, tensor_parallel
+from reference_impl.modifiers import Modified
+from reference_impl.modifiers.rematerialisation import Rematerialised
+from reference_impl.strategies import (
+    data_parallel,
+    fsdp,
+    fsdp_shard_map,
+    fsdp_tensor_parallel,
+    single_device,
+    tensor_parallel,
+)
 from reference_impl.truth import Adam
 from tests.saboteurs.planting import BOTH, DATA, MODEL, ONE, plant
 
 TALL = {"data": 4, "model": 2}
+PAIR = {"data": 2}
+SLIM = GPT(vocab=32, embed=16, head_dim=2, mlp=64)
+"""Two blocks of few parameters: what a step holds is activations."""
 
 
 class NormalisesShards(GPT):
@@ -77,12 +91,27 @@ class Unshared(Annotated):
     share, use = Whole.share, Whole.use
 
 
+class KeepsAll(Rematerialised):
+    """Blocks whose activations are all kept, and whose parameters are."""
+
+    bring, apply = Modified.bring, Modified.apply
+
+
+class Promises(JaxForm):
+    """Memory spared, whatever the compiler lets it."""
+
+    @cached_property
+    def contract(self) -> Any:
+        """What the theory says of it."""
+        return replace(super().contract, spared=self.spared)
+
+
 def with_dropout(network: GPT) -> Any:
     """The form of a language model that draws, trained by Adam."""
     return lambda page, axes, _: Drawing(page, axes, Adam(), network, variant="dropout", batch_size=16)
 
 
-def of_gpt(form: type[JaxForm], network: GPT | None = None) -> Any:
+def of_gpt(form: Any, network: GPT | None = None) -> Any:
     """The form of a small language model."""
     return partial(form, network=network or GPT(blocks=1), batch_size=16)
 
@@ -103,3 +132,7 @@ plant("table_reduced_twice", laid_out_by(Unshared), data_parallel, DATA, "COM-2"
 plant("healthy_dropout", with_dropout(GPT(blocks=1, dropout=0.1)), single_device, ONE)
 form = with_dropout(DrawsPerDevice(blocks=1, dropout=0.1))
 plant("draws_per_device", form, data_parallel, DATA, "NUM-9", "NUM-2", "NUM-4")
+plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), fsdp, PAIR)
+plant("healthy_rematerialised", of_gpt(JaxForm, Rematerialised(SLIM)), fsdp, PAIR)
+plant("everything_kept", of_gpt(Promises, KeepsAll(SLIM)), fsdp, PAIR, "MEM-6", "COM-4", "COM-11")
+plant("gathered_before_blocks", of_gpt(Manual, Rematerialised(SLIM)), fsdp_shard_map, PAIR, "COM-4", "COM-11")

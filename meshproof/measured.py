@@ -52,12 +52,12 @@ def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> Judgement | 
     if lacking:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
     given = [as_held(tree) for tree in (nest(start), *batches)]
-    draws = [train(trainer, moved(given, draw), parts) for draw in range(DRAWS)]
+    draws = [train(trainer, moved(given, draw), parts, np.float32) for draw in range(DRAWS)]
     try:
         with jax.enable_x64(True):
             trainer = single("float64")
             narrow = narrow_types(trainer, widened(given))
-            true = train(trainer, widened(given), parts)
+            true = train(trainer, widened(given), parts, np.float64)
     except Exception as error:
         return NotSupported(f"single_device('float64') raised {type(error).__name__}: {error}")
     if narrow:
@@ -75,8 +75,8 @@ def unsuitable(case: Case, start: Leaves) -> str:
     return f"a bound is measured of float32 only: {', '.join(odd)}" if odd else ""
 
 
-def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str]) -> Trajectory:
-    """One step per batch from the first of the trees: everything that the clauses judge."""
+def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str], dtype: Any) -> Trajectory:
+    """One step per batch from the first of the trees: everything that the clauses judge, with a loss of that dtype."""
     state = trainer.load(nest(given[0]))
     placed = [place(trainer, nest(batch)) for batch in given[1:]]
     gradients = trainer.gradients(state, placed[0]) if "gradients" in parts else {}
@@ -84,6 +84,8 @@ def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str]) -> Trajec
     steps = []
     for batch in placed:
         state, metrics = state_and_metrics(trainer.train_step(state, batch))
+        if np.asarray(metrics["loss"]).dtype != dtype:
+            raise TypeError(f"its loss is {np.asarray(metrics['loss']).dtype}, expected {np.dtype(dtype)}")
         parameters = canonical(trainer.parameters(state), "parameters")
         moments = canonical(trainer.optimizer_state(state) if "optimizer_state" in parts else {}, "optimizer_state")
         steps.append(Step(loss_of(metrics), host(parameters), host(moments)))

@@ -1,15 +1,22 @@
 """The measured truth of a model that is known: it is NumPy's, and its bound is no wider than the derived one."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from meshproof.cases import Case
-from meshproof.contract import leaves
+from meshproof.contract import Contract, leaves
 from meshproof.measured import measure, moved
 from meshproof.numerics import norm
+from meshproof.observation import NotSupported
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.strategies import single_device
 from reference_impl.truth import Adam, Momentum
+from tests.implementations.minimal import Trainer
+from tests.implementations.odd import odd
+
+PLAIN = {"load": lambda parameters: {"w": jnp.asarray(parameters["w"])}, "parameters": lambda state: state}
+"""What the minimal trainer lacks to be its own truth."""
 
 
 class Measured(JaxForm):
@@ -51,3 +58,19 @@ def test_inputs_move_as_by_one_rounding():
     assert set(ulps) == {-1.0, 0.0, 1.0}
     assert abs(ulps.var() - 1 / 12) < 0.005 and abs(ulps.mean()) < 0.005
     assert all(seen[name] is still[name] or np.array_equal(seen[name], still[name]) for name in still)
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"contract": Contract(compute_dtype="bfloat16")}, "of float32 only, and the contract says bfloat16"),
+        ({"draws": True}, "JAX draws others in float64"),
+        ({"single_device": lambda dtype: Trainer()}, "what single_device returns has no load and no parameters"),
+        ({}, "train_step has no lower(), so that its precision cannot be seen"),
+    ],
+)
+def test_what_cannot_be_truth_is_not_supported(members, reason):
+    """A trainer in fewer digits, one that draws, and one that cannot be started or looked at: no verdict, and why."""
+    trainer = odd(**PLAIN | {"single_device": lambda dtype: odd(**PLAIN)} | members)
+    seen = measure(Case("line", trainer, {"data": 1}, "cpu"), {"w": np.float32(0.5).reshape(())}, trainer.batches(3))
+    assert isinstance(seen, NotSupported) and reason in seen.reason

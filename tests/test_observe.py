@@ -100,3 +100,18 @@ def test_a_step_that_cannot_be_lowered_is_not_supported():
     """A plain function trains, but no program can be looked at: never a pass, nor a fault."""
     seen = observe(case(Trainer()))
     assert isinstance(seen.step, NotSupported) and "train_step has no lower()" in seen.step.reason
+
+
+def test_a_state_that_is_not_finite_is_named():
+    """NaN in the state is seen also where the strategy shows no part of it."""
+    seen = observe(case(odd(train_step=lambda state, batch: ({"w": jnp.float32(np.nan)}, {"loss": 0.0}))))
+    assert seen.not_finite == ("['w']",)
+
+
+def test_the_bits_of_a_random_key_are_observed():
+    """A state may hold a random key: it lies somewhere, is the same on all devices, and is the same in every run."""
+    seen = observe(
+        case(odd(init=lambda key: {"w": jnp.zeros(()), "key": key}, train_step=lambda state, _: (state, {"loss": 0.0})))
+    )
+    assert seen.rerun_differs == seen.replicas_differ == seen.moved == ()
+    assert [leaf.path for leaf in seen.after.arrays] == ["['key']", "['w']"]

@@ -1,5 +1,6 @@
 # make conformance   the suites: does the installed stack still train every strategy the same way?
 # make test          the tests of the instruments themselves
+# make foreign       what docs/foreign.md reports: trainers that nobody here wrote, in an environment of their own
 #
 # Python and make are all that is needed. PYTHON=python3.12 CONSTRAINTS=constraints/stack-b.txt make conformance
 # chooses interpreter and stack (without CONSTRAINTS the newest versions); ARGS="-k fsdp" goes on to pytest.
@@ -18,7 +19,7 @@ ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRA
 BIN := $(ENVIRONMENT)/bin
 READY := $(ENVIRONMENT)/ready
 
-.PHONY: conformance test benchmark spec lint clean
+.PHONY: conformance test foreign benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
 conformance: $(READY)
@@ -26,6 +27,14 @@ conformance: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
+
+foreign: # fails where one of them does, and only after both were asked
+	$(PYTHON) -m venv $(ENVIRONMENT)-foreign
+	$(ENVIRONMENT)-foreign/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+		--requirement docs/foreign/requirements.txt $(addprefix --constraint ,$(CONSTRAINTS))
+	failed=0; for module in keras_distribution haliax_fsdp; do \
+		$(ENVIRONMENT)-foreign/bin/python -m pytest suites/ --impl docs.foreign.$$module $(ARGS) || failed=1; \
+	done; exit $$failed
 
 benchmark: $(READY) # alone: what runs beside it is timed with it
 	$(BIN)/python -m pytest benchmarks/ $(ARGS)

@@ -14,9 +14,14 @@ from meshproof.numerics import bitwise
 
 
 def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
-    """Every array of a state, canonical or not, by JAX's key path."""
+    """Every array of a state, canonical or not, by JAX's key path; of a random key its bits."""
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in flat if isinstance(leaf, jax.Array)]
+    return [(jax.tree_util.keystr(path), bits(leaf)) for path, leaf in flat if isinstance(leaf, jax.Array)]
+
+
+def bits(array: jax.Array) -> jax.Array:
+    """What can be looked at of an array."""
+    return jax.random.key_data(array) if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key) else array
 
 
 def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
@@ -44,6 +49,26 @@ def replicas_differ(held: list[tuple[str, jax.Array]]) -> Iterator[str]:
             if failures:
                 yield f"{path} {failures[0].detail}"
                 break
+
+
+def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
+    """Shards of a placed batch that do not hold their own part of the host batch, in the dtype of the device."""
+    return tuple(
+        f"{path} on device {shard.device.id}"
+        for path, array in placed.items()
+        if path in batch
+        for shard in array.addressable_shards
+        if not np.array_equal(np.asarray(shard.data), batch[path].astype(array.dtype).reshape(array.shape)[shard.index])
+    )
+
+
+def not_finite(state: Any) -> tuple[str, ...]:
+    """Arrays of which some value is infinite or not a number."""
+    return tuple(
+        path
+        for path, array in array_leaves(state)
+        if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact) and not jax.numpy.isfinite(array).all()
+    )
 
 
 def is_scalar(array: jax.Array) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -60,11 +60,17 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
             f"which must return the strategies to be checked; see meshproof.contract.Strategy"
         )
     try:
-        strategies = list(module.strategies())
+        strategies = module.strategies()
+        if isinstance(strategies, Iterable):
+            strategies = list(strategies)
     except Exception as error:
         raise ImplementationError(
             f"--impl {implementation}: strategies() raised {type(error).__name__}: {error}"
         ) from error
+    if not isinstance(strategies, list):
+        raise ImplementationError(
+            f"--impl {implementation}: strategies() returned {strategies!r}; return a list of strategies"
+        )
     _check_members(implementation, strategies)
     cases = [
         Case(case_id(strategy, target), strategy, _mesh(strategy), target)
@@ -96,13 +102,34 @@ def _check_members(implementation: str, strategies: list[Any]) -> None:
         missing = [member for member in REQUIRED if not has_member(strategy, member)]
         if not has_member(strategy, "mesh_axes") and not has_member(strategy, "mesh"):
             missing.append("mesh")
-        if missing:
-            name = strategy.name if has_member(strategy, "name") else f"number {i}, a {type(strategy).__name__}"
+        name = strategy.name if has_member(strategy, "name") else f"number {i}, a {type(strategy).__name__}"
+        if isinstance(strategy, type):
+            problems.append(f"strategy {name} is a class; return {strategy.__name__}() instead")
+        elif missing:
             problems.append(f"strategy {name} lacks {', '.join(missing)}")
+        else:
+            problems += [f"strategy {name}: {problem}" for problem in _odd_values(strategy)]
     if problems:
         raise ImplementationError(
             f"--impl {implementation}: {'; '.join(problems)}; see meshproof.contract.Strategy for what each must be"
         )
+
+
+def _odd_values(strategy: Any) -> Iterator[str]:
+    """Members that are not what they must be, and promises about axes that the mesh does not have."""
+    for member in ("name", "framework", "model", "variant"):
+        if not isinstance(value := getattr(strategy, member, ""), str):
+            yield f"{member} is {value!r}; expected a str"
+    mesh = getattr(strategy, "mesh_axes", None) or strategy.mesh.shape
+    if not isinstance(mesh, Mapping) or not all(isinstance(size, int) and size > 0 for size in mesh.values()):
+        yield f"mesh_axes is {mesh!r}; expected a dict from axis name to size, as in {{'data': 8}}"
+        return
+    contract = getattr(strategy, "contract", None)
+    if contract is not None and not isinstance(contract, Contract):
+        yield f"contract is {contract!r}; expected a meshproof.contract.Contract, or none at all"
+        return
+    if contract and (unknown := sorted(set(contract.axes()) - set(mesh))):
+        yield f"the contract speaks of {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
 
 
 def _check_ids(implementation: str, ids: list[str]) -> None:

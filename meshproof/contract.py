@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
@@ -77,6 +77,20 @@ class Contract:
     rematerialises: bool = False
     spared: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ``TypeError`` that names the entry where a layout holds no ``PartitionSpec`` or a budget no line."""
+        for part in get_args(Part):
+            declared = getattr(self, part)
+            if declared is not None and not isinstance(declared, Mapping):
+                raise TypeError(f"Contract.{part} is {declared!r}; expected a dict from path patterns to PartitionSpec")
+            for pattern, spec in (declared or {}).items():
+                if not isinstance(spec, PartitionSpec):
+                    raise TypeError(f"Contract.{part}[{pattern!r}] is {spec!r}; expected a PartitionSpec")
+        for what in ("forward", "step"):
+            for line in getattr(self, what) or ():
+                if not isinstance(line, Communication):
+                    raise TypeError(f"Contract.{what} holds {line!r}; expected entries of Communication")
+
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""
         patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
@@ -93,6 +107,15 @@ class Contract:
         patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
         matches = [[pattern for pattern in patterns if fnmatchcase(path, pattern)] for path in paths]
         return sorted(set(patterns) - {found[0] for found in matches if found})
+
+    def axes(self) -> Iterator[str]:
+        """Every mesh axis that the contract speaks of."""
+        for part in get_args(Part):
+            for spec in (getattr(self, part) or {}).values():
+                for entry in spec:
+                    yield from () if entry is None else (entry,) if isinstance(entry, str) else entry
+        for line in (*(self.forward or ()), *(self.step or ())):
+            yield from line.axes
 
     def moves(self, payload: str, operation: Operation | None = None) -> bool:
         """Whether the step's budget has a line for this payload (and operation)."""
@@ -156,6 +179,8 @@ class Evaluation:
 class Truth(Protocol):
     """The judge of numbers of one model, loss and optimizer. It uses no JAX.
 
+    A trainer that brings none may bring ``single_device``; see `Strategy`.
+
     Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes.
     """
 
@@ -181,7 +206,9 @@ class Strategy(Protocol):
     where those are not the canonical ones, as where a pipeline stacks its layers: the canonical ones may then be host
     arrays. And ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf)
     with ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh
-    axis), and ``draws`` (whether a step draws random numbers, as dropout does).
+    axis), and ``draws`` (whether a step draws random numbers, as dropout does). And instead of a ``truth``,
+    ``single_device(dtype)``: the same trainer on one device, with ``load``, whose arrays and arithmetic are all
+    ``"float32"`` or ``"float64"``, as asked.
     """
 
     name: str

@@ -96,6 +96,12 @@ class Judge:
         """A part of the contract; ends the test as not supported where the contract leaves it out."""
         return self.see(NotSupported(f"the contract promises no {what}") if promise is None else promise)
 
+    def needs(self, case: Case, *members: str) -> None:
+        """Members that the clause judges; ends the test as not supported where the strategy lacks one."""
+        absent = [member for member in members if not has_member(case.strategy, member)]
+        if absent:
+            self.see(NotSupported(f"the strategy has no {' and no '.join(absent)}"))
+
     def margin(self, observed: float, allowed: float) -> None:
         """Keep the worst ratio of observed to allowed."""
         ratio = observed / allowed if allowed else float("inf") if observed else 0.0
@@ -143,7 +149,10 @@ class Judge:
 
 
 class Truths:
-    """The truth of every case, computed once for all that start from the same values and see the same batches."""
+    """The truth of every case, computed once for all that start from the same values and see the same batches.
+
+    Where the implementation brings none, its own run on one device, on the batches that it was observed on.
+    """
 
     def __init__(self) -> None:
         self.computed: dict[tuple[Truth, str], Judgement] = {}
@@ -154,7 +163,9 @@ class Truths:
         On the batches that the strategy was observed on, or on others.
         """
         if not has_member(case.strategy, "truth"):
-            return NotSupported("the implementation brings no truth")
+            if batches is not None or not has_member(case.strategy, "single_device"):
+                return NotSupported("the implementation brings no truth")
+            return observation.own_truth
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
         if has_member(case.strategy, "load"):
             start = dict(leaves(truth.initial_parameters()))

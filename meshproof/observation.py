@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from meshproof.contract import Batch, Leaves, Step
+from meshproof.contract import Batch, Judgement, Leaves, Step
 from meshproof.hlo import Collective, Shape
 from meshproof.layout import LeafLayout
 from meshproof.memory import ProgramMemory
@@ -20,6 +20,11 @@ class NotSupported:
     """Not seen, because the strategy lacks the member it takes: no verdict."""
 
     reason: str
+
+
+def no_lower(member: str) -> NotSupported:
+    """What is said of a function that cannot be compiled ahead of time, and so cannot be looked at."""
+    return NotSupported(f"{member} has no lower(): hand over the jitted function itself, or give it one")
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Layouts:
-    """Where parameters and optimizer state lie at one moment, and bytes of the whole state on the fullest device.
+    """Where a state lies at one moment, and its bytes on the fullest device.
 
+    ``arrays`` are those of the state as JAX sees it, ``parameters`` and ``optimizer_state`` as the strategy shows them.
     ``scalar_bytes`` is the part of ``state_bytes`` in arrays of which a device holds one element: step counters and
     other scalars, with a device dimension or without.
     """
 
+    arrays: tuple[LeafLayout, ...]
     parameters: Seen[tuple[LeafLayout, ...]]
     optimizer_state: Seen[tuple[LeafLayout, ...]]
     state_bytes: int
@@ -93,6 +100,7 @@ class Observation:
 
     case: str
     initial: Seen[Leaves]
+    own_truth: Seen[Judgement]
     gradients: Seen[Leaves]
     unchecked_gradients: Seen[Leaves]
     gradient_layout: Seen[tuple[LeafLayout, ...]]
@@ -100,6 +108,7 @@ class Observation:
     run: Seen[Run]
     evaluation: Seen[dict[str, tuple[float, int]]]
     rerun_differs: Seen[tuple[str, ...]]
+    not_finite: Seen[tuple[str, ...]]
     replicas_differ: Seen[tuple[str, ...]]
     at_birth: Seen[Layouts]
     largest_at_birth: Seen[Shape]

@@ -17,14 +17,25 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from meshproof.arrays import array_leaves, bytes_per_device, host, is_scalar, layout_of, moved, replicas_differ
+from meshproof.arrays import (
+    array_leaves,
+    bytes_per_device,
+    displaced,
+    host,
+    is_scalar,
+    layout_of,
+    moved,
+    not_finite,
+    replicas_differ,
+)
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
-from meshproof.contract import Batch, Part, Step, Tree, leaves
+from meshproof.contract import Batch, Judgement, Leaves, Part, Step, Tree, leaves
 from meshproof.hlo import HloError, census
 from meshproof.hlo.arrays import largest_array
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import LeafLayout, observe_layout
+from meshproof.measured import measure
 from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
 from meshproof.observation import (
@@ -38,11 +49,14 @@ from meshproof.observation import (
     Run,
     Seen,
     evaluation_set,
+    no_lower,
 )
 from meshproof.refusals import Refusals
+from meshproof.returned import canonical, host_batches, loss_of, scalar, shown, state_and_metrics
 
 T = TypeVar("T")
 U = TypeVar("U")
+STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
 
 
 def observe(case: Case) -> Observation:
@@ -64,11 +78,13 @@ class _Session:
     def __init__(self, case: Case) -> None:
         self.strategy: Any = case.strategy
         self.case = case
-        self.host_batches: list[Batch] = list(self.strategy.batches(STEPS))
+        self.host_batches: list[Batch] = host_batches(self.strategy.batches(STEPS), STEPS)
 
     def observe(self) -> dict[str, Any]:
         largest_at_birth = self.attempt(self.largest_at_birth)
         born = self.strategy.init(jax.random.key(0))
+        if not array_leaves(born):
+            raise TypeError(f"init returned {shown(born)}, expected a pytree of jax.Array; JAX finds none in it")
         at_birth = self.attempt(lambda: self.layouts(born))
         state = self.fresh() if self.canonical_start else born
         seen: dict[str, Any] = {
@@ -76,11 +92,12 @@ class _Session:
             "largest_at_birth": largest_at_birth,
             "before": self.attempt(lambda: self.layouts(state)),
             "batch": self.attempt(self.batch_layout, "shard_batch"),
-            "initial": self.attempt(lambda: host(self.strategy.parameters(state)), "parameters"),
-            "forward_loss": self.attempt(lambda: float(self.strategy.loss(state, self.batches[0])), "loss"),
+            "initial": self.attempt(lambda: host(self.tree("parameters", state)), "parameters"),
+            "forward_loss": self.attempt(lambda: scalar(self.strategy.loss(state, self.batches[0]), "loss"), "loss"),
             "forward": self.attempt(lambda: self.program("loss", state), "loss"),
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
         }
+        seen["own_truth"] = self.then(seen["initial"], self.own_truth)
         gradients, seen["promotions"] = self.gradients(state)
         seen["gradients"] = self.then(gradients, host)
         seen["gradient_layout"] = self.then(gradients, lambda tree: self.layout("gradients", tree))
@@ -91,10 +108,11 @@ class _Session:
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))
         seen["moved"] = self.attempt(lambda: moved(where, layout_of(final)))
+        seen["not_finite"] = self.attempt(lambda: not_finite(final))
         seen["replicas_differ"] = self.attempt(lambda: tuple(self.replicas_differ(final)))
         seen["evaluation"] = self.attempt(lambda: self.evaluation(final), "evaluate")
         seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
-        seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final))
+        seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final), "shard_batch")
         refusals = Refusals(self.case, self.host_batches[0], self.fresh)
         seen["batch_error"] = self.attempt(refusals.short_batch, "shard_batch")
         seen["dimension_errors"] = self.attempt(refusals.missing_dimension)
@@ -134,6 +152,7 @@ class _Session:
     def layouts(self, state: Any) -> Layouts:
         arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
         return Layouts(
+            arrays=observe_layout(dict(array_leaves(state)), self.strategy.mesh, None),
             parameters=self.attempt(lambda: self.part("parameters", state), "parameters"),
             optimizer_state=self.attempt(lambda: self.part("optimizer_state", state), "optimizer_state"),
             state_bytes=bytes_per_device(arrays),
@@ -143,19 +162,23 @@ class _Session:
     def largest_at_birth(self) -> Any:
         """The largest array that a device holds while ``init`` runs, where that is one compiled program."""
         if not hasattr(self.strategy.init, "lower"):
-            return NotSupported("init has no lower(): hand over the jitted function itself, or give it one")
+            return no_lower("init")
         return largest_array(self.strategy.init.lower(jax.random.key(0)).compile().as_text())
 
     def part(self, part: Part, state: Any) -> tuple[LeafLayout, ...]:
         if has_member(self.strategy, "at_rest"):
             return self.layout(part, self.strategy.at_rest(state)[part])
-        return self.layout(part, getattr(self.strategy, part)(state))
+        return self.layout(part, self.tree(part, state))
+
+    def tree(self, part: Part, state: Any) -> Tree:
+        return canonical(getattr(self.strategy, part)(state), part)
 
     def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
         found = dict(leaves(tree))
         if unmatched := self.case.contract.unmatched(part, found):
             raise LookupError(
-                f"the contract declares {part} {unmatched}, but of the leaves {sorted(found)} none matches"
+                f"the contract declares {part} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
+                f"that does is taken by a pattern before it"
             )
         return observe_layout(found, self.strategy.mesh, self.declared(part))
 
@@ -167,15 +190,13 @@ class _Session:
 
     def batch_layout(self) -> BatchLayout:
         placed = dict(leaves(self.batches[0]))
-        host_leaves = dict(leaves(self.host_batches[0]))
-        displaced = [
-            f"{path} on device {shard.device.id}"
-            for path, array in placed.items()
-            for shard in array.addressable_shards
-            if path in host_leaves
-            and not np.array_equal(np.asarray(shard.data), host_leaves[path].reshape(array.shape)[shard.index])
-        ]
-        return BatchLayout(observe_layout(placed, self.strategy.mesh, self.declared("batch")), tuple(displaced))
+        fields = observe_layout(placed, self.strategy.mesh, self.declared("batch"))
+        return BatchLayout(fields, displaced(placed, host(self.host_batches[0])))
+
+    def own_truth(self, start: Leaves) -> Seen[Judgement]:
+        if has_member(self.strategy, "truth"):
+            return NotSupported("the implementation brings its truth")
+        return self.attempt(lambda: measure(self.case, start, self.host_batches), "single_device")
 
     def gradients(self, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]]]:
         """The gradients, and what tracing them raises where JAX may not promote dtypes implicitly.
@@ -184,7 +205,9 @@ class _Session:
         """
 
         def run() -> Seen[Tree]:
-            return self.attempt(lambda: self.strategy.gradients(state, self.batches[0]), "gradients")
+            return self.attempt(
+                lambda: canonical(self.strategy.gradients(state, self.batches[0]), "gradients"), "gradients"
+            )
 
         with jax.numpy_dtype_promotion("strict"):
             strict = run()
@@ -192,11 +215,11 @@ class _Session:
             return run(), (strict.reason,)
         return strict, strict if isinstance(strict, NotSupported | Failed) else ()
 
-    def program(self, member: str, state: Any) -> Program:
+    def program(self, member: str, state: Any) -> Program | NotSupported:
         """Compile ``loss`` or ``train_step`` ahead of time; JAX shares the executable with the later call."""
         function = getattr(self.strategy, member)
         if not hasattr(function, "lower"):
-            raise TypeError(f"{member} has no lower(): hand over the jitted function itself, or give it one")
+            return no_lower(member)
         start = time.perf_counter()
         compiled = function.lower(state, self.batches[0]).compile()
         seconds = time.perf_counter() - start
@@ -219,13 +242,11 @@ class _Session:
 
     def train(self, state: Any) -> tuple[Any, Seen[Run]]:
         """``k`` steps with everything recorded; the state that they leave, or the last one that was whole."""
-        if len(self.host_batches) != STEPS:
-            return state, Failed(f"batches({STEPS}) gave {len(self.host_batches)}: give as many as are asked for")
         steps, compilations = [], []
         try:
             for batch in self.batches:
                 with compilations_of() as events:
-                    state, metrics = self.strategy.train_step(state, batch)
+                    state, metrics = state_and_metrics(self.strategy.train_step(state, batch))
                     jax.block_until_ready(metrics)
                 compilations.append(tuple(events))
                 steps.append(self.numbers(state, metrics))
@@ -234,19 +255,16 @@ class _Session:
         return state, Run(tuple(steps), tuple(compilations))
 
     def numbers(self, state: Any, metrics: Mapping[str, Any]) -> Step:
-        parts = (
-            host(getattr(self.strategy, part)(state)) if has_member(self.strategy, part) else {}
-            for part in ("parameters", "optimizer_state")
-        )
-        return Step(float(metrics["loss"]), *parts)
+        parts = (host(self.tree(part, state)) if has_member(self.strategy, part) else {} for part in STATE)
+        return Step(loss_of(metrics), *parts)
 
     def replicas_differ(self, state: Any) -> Iterator[str]:
         """What two devices hold otherwise: of the state, and of the canonical trees where those are made of it."""
         held = array_leaves(state)
-        for part in ("parameters", "optimizer_state"):
+        for part in STATE:
             if has_member(self.strategy, part) and not has_member(self.strategy, "at_rest"):
                 own = {id(array) for _, array in held}
-                held += [leaf for leaf in leaves(getattr(self.strategy, part)(state)) if id(leaf[1]) not in own]
+                held += [leaf for leaf in leaves(self.tree(part, state)) if id(leaf[1]) not in own]
         return replicas_differ(held)
 
     def evaluation(self, state: Any) -> dict[str, tuple[float, int]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 
-from meshproof.cases import Case
+from meshproof.cases import Case, has_member
 from meshproof.contract import Judgement, Trajectory
 from meshproof.judging import Record, Status
 from meshproof.layout import LeafLayout
@@ -102,6 +102,7 @@ def _case(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[s
         "model": case.strategy.model,
         "mesh": case.mesh,
         "target": case.target,
+        "truth": _source(case, truth),
     }
     empty: dict[str, Any] = {name: [] for name in ("losses", "collectives", "forward_collectives", "warnings")}
     empty |= {"errors": {}, "shardings": {}, "memory": None, "flops": None, "compile_seconds": None}
@@ -110,17 +111,22 @@ def _case(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[s
     return entry | empty | _observed(outcome, truth) | {"problem": _problem(outcome)}
 
 
+def _source(case: Case, truth: Seen[Judgement] | None) -> str | None:
+    """Who says what the numbers must be, if anybody does."""
+    if not isinstance(truth, Judgement):
+        return None
+    return "brought" if has_member(case.strategy, "truth") else "single_device"
+
+
 def _observed(seen: Observation, truth: Seen[Judgement] | None) -> dict[str, Any]:
     observed: dict[str, Any] = {"warnings": list(seen.warnings)}
     if isinstance(seen.run, Run):
         observed["losses"] = [step.loss for step in seen.run.steps]
     if isinstance(seen.after, Layouts):
-        parts = (seen.after.parameters, seen.after.optimizer_state)
-        observed["shardings"] = {
-            leaf.path: _sharding(leaf) for part in parts if isinstance(part, tuple) for leaf in part
-        }
-    if isinstance(seen.run, Run) and isinstance(truth, Judgement) and isinstance(seen.gradients, dict):
-        verdicts = judge_trajectory(Trajectory(seen.gradients, seen.run.steps), truth)
+        observed["shardings"] = _shardings(seen.after)
+    if isinstance(seen.run, Run) and isinstance(truth, Judgement):
+        gradients = seen.gradients if isinstance(seen.gradients, dict) else {}
+        verdicts = judge_trajectory(Trajectory(gradients, seen.run.steps), truth)
         observed["errors"] = {
             f"{verdict.part}: {record.path}": {
                 "error": record.error,
@@ -152,6 +158,18 @@ def _problem(seen: Observation) -> str | None:
     """What kept parts of the case from being seen."""
     reasons = [f"{name}: {value.reason}" for name, value in vars(seen).items() if hasattr(value, "reason")]
     return "; ".join(reasons) or None
+
+
+def _shardings(after: Layouts) -> dict[str, Any]:
+    """By canonical path, of an optimizer state that repeats the parameters' paths under its own name; else by JAX's."""
+    parameters, state = (
+        {leaf.path: leaf for leaf in part} if isinstance(part, tuple) else {}
+        for part in (after.parameters, after.optimizer_state)
+    )
+    named = parameters | {
+        f"optimizer_state/{path}" if path in parameters else path: leaf for path, leaf in state.items()
+    }
+    return {path: _sharding(leaf) for path, leaf in (named or {leaf.path: leaf for leaf in after.arrays}).items()}
 
 
 def _sharding(leaf: LeafLayout) -> dict[str, Any]:

@@ -16,6 +16,7 @@ def key(case):
 @pytest.mark.clause("NUM-9", applies=both(distributed, lambda case: getattr(case.strategy, "draws", False)))
 def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also, truth, judge):
     """Dropout and other random draws MUST NOT depend on the mesh: gradients and every step agree with one device's."""
+    judge.needs(case, "optimizer_state", "parameters")
     alone = [other for other in cases if on_one_device(other) and key(other) == key(case)]
     twin = judge.promised(alone[0] if alone else None, "form on one device to compare with")
     other, names = observe_also(twin), (twin.id, case.id)

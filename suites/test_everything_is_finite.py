@@ -5,16 +5,20 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from meshproof.cases import has_member
 from meshproof.contract import leaves
 from meshproof.numerics import VACUOUS, judge_trajectory
 from suites.applicability import in_float32
 
 
 @pytest.mark.clause("NUM-10")
-def test_everything_is_finite(observation, judge):
-    """Every value of a run MUST be finite."""
-    steps = {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.run).steps)}
-    seen = steps | {"gradients": judge.see(observation.gradients), "initial": judge.see(observation.initial)}
+def test_everything_is_finite(case, observation, judge):
+    """Every value of a run MUST be finite: in the state, and in all that the strategy shows."""
+    judge.clear(f"{array} of the state is not finite after training" for array in judge.see(observation.not_finite))
+    seen = {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.run).steps)}
+    for member, part in (("gradients", "gradients"), ("parameters", "initial")):
+        if has_member(case.strategy, member):
+            seen[part] = judge.see(getattr(observation, part))
     judge.clear(
         f"{path}: {int((~np.isfinite(value)).sum())} of {np.size(value)} values are not finite"
         for path, value in leaves(seen)

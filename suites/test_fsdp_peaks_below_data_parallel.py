@@ -28,6 +28,7 @@ def test_fsdp_peaks_below_data_parallel(case, cases, observation, observe_also, 
 
     Not in a pipeline, whose stage holds its own layers whole for all microbatches.
     """
+    judge.promised(case.contract.step, "communication budget of the train step")
     twins = [other for other in cases if is_data_parallel_twin(case, other)]
     twin = judge.promised(twins[0] if twins else None, "data parallel form to compare with")
     own, whole = peak(observation.step, judge), peak(observe_also(twin).step, judge)

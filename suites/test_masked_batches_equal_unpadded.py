@@ -11,6 +11,7 @@ from suites.applicability import both, distributed, masks, splits
 @pytest.mark.clause("MSK-1", applies=masks)
 def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
     """A padded, masked batch MUST give what the truth gives of its valid examples alone, at every step."""
+    judge.needs(case, "optimizer_state", "parameters")
     run, gradients = judge.see(observation.run), judge.see(observation.gradients)
     unpadded = [without_padding(batch, case.contract.mask) for batch in case.strategy.batches(len(run.steps))]
     vacuous = VACUOUS_IN[case.contract.compute_dtype]

@@ -21,6 +21,7 @@ def others(case, cases):
 def test_meshes_agree(case, cases, observation, observe_also, truth, judge):
     """Meshes of as many devices and another shape MUST run the same model with no change but the mesh, and agree at
     every step."""
+    judge.needs(case, "optimizer_state", "parameters")
     other = others(case, cases)[0]
     own, its = judge.see(observation.run), judge.see(observe_also(other).run)
     judge.numbers(agree_steps(its.steps, own.steps, truth.rounding.steps, (other.id, case.id)))

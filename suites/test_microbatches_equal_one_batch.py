@@ -11,6 +11,7 @@ from suites.twins import agree_steps, unaccumulated
 def test_microbatches_equal_one_batch(case, cases, observation, observe_also, truth, judge):
     """k microbatches of b MUST equal one batch of k·b: the gradients, and loss, optimizer state and parameters after
     each step."""
+    judge.needs(case, "optimizer_state", "parameters")
     twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
     how = (twin.id, case.id), VACUOUS_IN[case.contract.compute_dtype]
     other = observe_also(twin)

@@ -15,6 +15,7 @@ LEAST = 2.0**-8
 def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge):
     """bf16 compute MUST stay within the derived bf16 bound of truth, which MUST NOT exceed half of the signal, in the
     first gradients and in loss, optimizer state and parameters after each step; and MUST be bf16, not float32."""
+    judge.needs(case, "optimizer_state", "parameters")
     vacuous, first = VACUOUS_IN[case.contract.compute_dtype], (truth.value.steps[0].loss, truth.rounding.steps[0].loss)
     forward = judge_loss(judge.see(observation.forward_loss), *first, "forward pass", vacuous)
     seen = Trajectory(judge.see(observation.gradients), judge.see(observation.run).steps)
@@ -30,6 +31,7 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
 def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step: by their dtype, and by digits that
     bf16 cannot hold."""
+    judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.run).steps
     kept = {"initial": judge.see(observation.initial), "gradients": judge.see(observation.gradients)}
     kept |= {

@@ -8,8 +8,9 @@ from suites.applicability import both, in_float32, on_one_device
 
 
 @pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))
-def test_single_device_equals_truth(observation, truth, judge):
+def test_single_device_equals_truth(case, observation, truth, judge):
     """Single-device loss, per-leaf gradients, optimizer state and parameters MUST equal truth within the derived
     float32 bound."""
+    judge.needs(case, "gradients", "optimizer_state", "parameters")
     run = judge.see(observation.run)
     judge.numbers(judge_trajectory(Trajectory(judge.see(observation.gradients), run.steps), truth))

@@ -44,6 +44,20 @@ def test_lists_of_arrays_are_refused():
         dict(leaves({"a": {"b": [np.zeros(2)]}}))
 
 
+@pytest.mark.parametrize(
+    ("promises", "words"),
+    [
+        ({"parameters": PartitionSpec("data")}, r"Contract.parameters is .*; expected a dict from path patterns"),
+        ({"batch": {"*": "data"}}, r"Contract.batch\['\*'\] is 'data'; expected a PartitionSpec"),
+        ({"step": ("all-reduce",)}, "Contract.step holds 'all-reduce'; expected entries of Communication"),
+    ],
+)
+def test_odd_promises_are_refused(promises, words):
+    """What is no layout or no budget is refused where it is written, by name."""
+    with pytest.raises(TypeError, match=words):
+        Contract(**promises)
+
+
 def entry(**changes):
     """A census entry."""
     fields = {

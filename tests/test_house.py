@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("meshproof", "reference_impl", "suites", "benchmarks", "tests")
+ROOMS = ("meshproof", "reference_impl", "suites", "benchmarks", "tests", "docs")
 LONGEST = 300
 QUICK = 2.0
 

@@ -1,13 +1,16 @@
 """What an observation looks at."""
 
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import PartitionSpec
 
 from meshproof.cases import Case
 from meshproof.contract import Contract
-from meshproof.observation import Failed
+from meshproof.observation import Failed, NotSupported
 from meshproof.observe import observe
 from tests.implementations.minimal import Trainer
+from tests.implementations.odd import odd
 
 
 class Canonical(Trainer):
@@ -46,3 +49,69 @@ def test_layout_is_else_that_of_the_canonical_tree():
     seen = observe(case(Canonical()))
     assert isinstance(seen.before.parameters, Failed)
     assert "['weights/*']" in seen.before.parameters.reason and "['w']" in seen.before.parameters.reason
+
+
+@pytest.mark.parametrize(
+    ("member", "returned", "words"),
+    [
+        ("init", {"w": 0.5}, "init returned a dict, {'w': 0.5}, expected a pytree of jax.Array"),
+        ("batches", None, "batches(3) returned a NoneType, None, expected 3 dicts of arrays"),
+        ("batches", [{"x": np.zeros(8)}], "batches(3) returned 1, expected 3 dicts"),
+        ("batches", [np.zeros(8)] * 3, "a ndarray of shape (8,) as one of them, expected 3 dicts"),
+        ("batches", [{"x": np.zeros(8), "y": np.zeros(4)}] * 3, "leading dimensions {'x': (8,), 'y': (4,)}"),
+    ],
+)
+def test_what_no_run_can_start_from_is_named(member, returned, words):
+    """A state or batches of the wrong kind end the case, with what came, what was expected and what to do."""
+    with pytest.raises((TypeError, ValueError)) as raised:
+        observe(case(odd(**{member: lambda _: returned})))
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("member", "returned", "part", "words"),
+    [
+        ("train_step", {"w": jnp.zeros(())}, "run", "train_step returned a dict"),
+        ("train_step", ({}, {"cost": 0.0}), "run", "expected the next state and a dict of metrics that has a loss"),
+        (
+            "train_step",
+            ({}, {"loss": np.zeros(8)}),
+            "run",
+            "metrics['loss'] is a ndarray of shape (8,), expected a sca",
+        ),
+        ("loss", np.zeros(8), "forward_loss", "loss is a ndarray of shape (8,), expected a scalar"),
+        (
+            "parameters",
+            [jnp.zeros(())],
+            "initial",
+            "parameters returned a list of 1 (ArrayImpl), expected nested dicts",
+        ),
+        ("parameters", {"w": 0.5}, "initial", "parameters has a float, 0.5 at 'w'"),
+        ("gradients", None, "gradients", "gradients returned a NoneType, None, expected nested dicts"),
+    ],
+)
+def test_what_cannot_be_read_is_named(member, returned, part, words):
+    """What a member must not return fails the clauses that look at it, with what came and what was expected."""
+    seen = getattr(observe(case(odd(**{member: lambda *_: returned}))), part)
+    assert isinstance(seen, Failed) and words in seen.reason
+
+
+def test_a_step_that_cannot_be_lowered_is_not_supported():
+    """A plain function trains, but no program can be looked at: never a pass, nor a fault."""
+    seen = observe(case(Trainer()))
+    assert isinstance(seen.step, NotSupported) and "train_step has no lower()" in seen.step.reason
+
+
+def test_a_state_that_is_not_finite_is_named():
+    """NaN in the state is seen also where the strategy shows no part of it."""
+    seen = observe(case(odd(train_step=lambda state, batch: ({"w": jnp.float32(np.nan)}, {"loss": 0.0}))))
+    assert seen.not_finite == ("['w']",)
+
+
+def test_the_bits_of_a_random_key_are_observed():
+    """A state may hold a random key: it lies somewhere, is the same on all devices, and is the same in every run."""
+    seen = observe(
+        case(odd(init=lambda key: {"w": jnp.zeros(()), "key": key}, train_step=lambda state, _: (state, {"loss": 0.0})))
+    )
+    assert seen.rerun_differs == seen.replicas_differ == seen.moved == ()
+    assert [leaf.path for leaf in seen.after.arrays] == ["['key']", "['w']"]

@@ -35,6 +35,17 @@ def assert_refused(run, *words):
             ["strategy nameless lacks framework, model, init, train_step, batches, mesh", "unstartable lacks init"],
         ),
         ("tests.implementations.twins", ["share the id minimal-jax-line@data=1", "variant"]),
+        (
+            "tests.implementations.odd",
+            [
+                "strategy minimal is a class; return Trainer() instead",
+                "strategy minimal: model is 7; expected a str",
+                "strategy minimal: mesh_axes is [('data', 1)]; expected a dict from axis name to size",
+                "strategy minimal: contract is {}; expected a meshproof.contract.Contract, or none at all",
+                "the contract speaks of model, but the axes of the mesh are data",
+            ],
+        ),
+        ("tests.implementations.none", ["strategies() returned None; return a list of strategies"]),
     ],
 )
 def test_an_unusable_implementation_is_one_error(implementation, words):
@@ -72,10 +83,15 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     run_suites("--impl", "tests.implementations.minimal", "--conformance-report", path)
     report = json.loads(path.read_text())
     statuses = {clause["id"]: clause["status"] for clause in report["clauses"]}
+    assert set(statuses.values()) == {"proved", "not-supported", "not-exercised"}
+    assert {clause for clause, status in statuses.items() if status == "proved"} == {
+        "CMP-1", "NUM-5", "NUM-10", "SHD-5", "SHD-9"
+    }  # fmt: skip
     assert statuses["NUM-2"] == statuses["SHD-1"] == statuses["COM-10"] == "not-supported"
-    assert statuses["NUM-5"] == "proved"
     [case] = report["cases"]
     assert len(case["losses"]) == 3
+    assert case["shardings"] == {"['w']": {"spec": "SingleDeviceSharding", "shard_shape": []}}
+    assert case["truth"] is None
 
 
 @pytest.fixture(scope="module")

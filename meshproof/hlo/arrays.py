@@ -9,6 +9,20 @@ from meshproof.hlo.parser import parse
 from meshproof.hlo.shapes import Shape
 
 
+def element_types(text: str) -> set[str]:
+    """The element types, such as ``f32``, of all that a program computes and that has more than one element.
+
+    Raises `HloError` for text that cannot be read.
+    """
+    return {
+        shape.dtype
+        for computation in parse(text).computations.values()
+        for instruction in computation.instructions
+        for shape in instruction.shapes
+        if shape.elements > 1
+    }
+
+
 def largest_array(text: str) -> Shape:
     """The array of most elements that one device holds while it runs what `compiled.as_text()` prints.
 

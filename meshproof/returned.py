@@ -1,0 +1,76 @@
+"""What a strategy hands back, checked where it comes in: errors name what came, what was expected and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.contract import Batch, Tree, leaves
+
+
+def host_batches(returned: Any, count: int) -> list[Batch]:
+    """The batches that ``batches(count)`` returned. Raises ``TypeError`` or ``ValueError``."""
+    expected = f"expected {count} dicts of arrays by field name; return a list of them"
+    if not isinstance(returned, Iterable) or isinstance(returned, Mapping):
+        raise TypeError(f"batches({count}) returned {shown(returned)}, {expected}")
+    batches = list(returned)
+    if len(batches) != count:
+        raise ValueError(f"batches({count}) returned {len(batches)}, {expected}")
+    for batch in batches:
+        if not isinstance(batch, Mapping):
+            raise TypeError(f"batches({count}) returned {shown(batch)} as one of them, {expected}")
+        sizes = {path: np.shape(field)[:1] for path, field in leaves(batch)}
+        if len(set(sizes.values())) != 1 or () in sizes.values():
+            raise ValueError(
+                f"batches({count}) returned a batch whose fields have the leading dimensions {sizes}, expected the "
+                f"global batch size in all of them; give every field one row for each example"
+            )
+    return batches
+
+
+def state_and_metrics(returned: Any) -> tuple[Any, Mapping[str, Any]]:
+    """What ``train_step`` returned. Raises ``TypeError``."""
+    match returned:
+        case (state, Mapping() as metrics) if "loss" in metrics:
+            return state, metrics
+    raise TypeError(
+        f"train_step returned {shown(returned)}, expected the next state and a dict of metrics that has a loss; "
+        f"return state, {{'loss': loss}}"
+    )
+
+
+def loss_of(metrics: Mapping[str, Any]) -> float:
+    """The loss that ``train_step`` reports. Raises ``TypeError``."""
+    return scalar(metrics["loss"], "train_step's metrics['loss']")
+
+
+def scalar(returned: Any, what: str) -> float:
+    """One number. Raises ``TypeError``."""
+    if np.shape(returned) != ():
+        raise TypeError(f"{what} is {shown(returned)}, expected a scalar; return the mean over the global batch")
+    return float(returned)
+
+
+def canonical(returned: Any, member: str) -> Tree:
+    """The canonical tree that a member returned. Raises ``TypeError``."""
+    expected = "expected nested dicts with string keys and an array at every leaf"
+    if not isinstance(returned, Mapping):
+        raise TypeError(f"{member} returned {shown(returned)}, {expected}; in NNX take nnx.to_pure_dict(state)")
+    for path, leaf in leaves(returned):
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
+    return returned
+
+
+def shown(value: Any) -> str:
+    """A value in few words: its type, and its shape or the beginning of its text."""
+    kind = type(value).__name__
+    if hasattr(value, "shape"):
+        return f"a {kind} of shape {value.shape}"
+    if isinstance(value, tuple | list):
+        return f"a {kind} of {len(value)} ({', '.join(type(entry).__name__ for entry in value[:4])})"
+    text = repr(value)
+    return f"a {kind}, {text[:60]}{'…' if len(text) > 60 else ''}"

@@ -33,7 +33,6 @@ if __name__ == "__main__":
     replace_text(KILLED, json.dumps(data(found), indent=0))
     for path in map(Path, sys.argv[1:]):
         replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, table(data(found))))
-    survivors = [
-        f"{fate.operator} of {fate.strategy}" for fate in found if not fate.caught_by and not fate.is_equivalent
-    ]
+    survivors = [f"{fate.operator} of {fate.strategy}" for fate in found if fate.survived]
+
     sys.exit("\n".join(["these survived:", *survivors]) if survivors else 0)

@@ -42,6 +42,11 @@ class Fate:
         """Whether it is no fault, with an argument written down."""
         return self.strategy in EQUIVALENT.get(self.operator, {})
 
+    @property
+    def survived(self) -> bool:
+        """Whether it is a fault that nothing caught."""
+        return not self.caught_by and not self.is_equivalent
+
 
 def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
     """The fates of all mutants that a report is about. Raises ``ValueError`` where a healthy strategy failed."""

@@ -34,9 +34,6 @@ deviations once in a million runs (Student's t with 32 degrees of freedom). A le
 MOVED = 1 / 12
 """The chance of moving by one ulp: the error has the variance ulp²/12, that of one rounding to nearest."""
 
-NARROW = {"f16", "bf16", "f32"}
-"""What may not occur in double precision."""
-
 
 def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> Judgement | NotSupported:
     """Train ``single_device`` on these batches from these values, in float64 and, moved, in float32.
@@ -81,11 +78,11 @@ def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str], dtype: An
     placed = [place(trainer, nest(batch)) for batch in given[1:]]
     gradients = trainer.gradients(state, placed[0]) if "gradients" in parts else {}
     gradients = host(canonical(gradients, "gradients"))
+    check_precision(gradients, dtype)
     steps = []
     for batch in placed:
         state, metrics = state_and_metrics(trainer.train_step(state, batch))
-        if np.asarray(metrics["loss"]).dtype != dtype:
-            raise TypeError(f"its loss is {np.asarray(metrics['loss']).dtype}, expected {np.dtype(dtype)}")
+        check_precision({"loss": np.asarray(metrics["loss"])}, dtype)
         parameters = canonical(trainer.parameters(state), "parameters")
         moments = canonical(trainer.optimizer_state(state) if "optimizer_state" in parts else {}, "optimizer_state")
         steps.append(Step(loss_of(metrics), host(parameters), host(moments)))
@@ -93,6 +90,13 @@ def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str], dtype: An
     if len(used) > 1:
         raise ValueError(f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device")
     return Trajectory(gradients, tuple(steps))
+
+
+def check_precision(values: Leaves, dtype: Any) -> None:
+    """Raises ``TypeError`` where a float has fewer digits than that dtype."""
+    for path, value in values.items():
+        if jax.numpy.issubdtype(value.dtype, jax.numpy.floating) and value.dtype.itemsize < np.dtype(dtype).itemsize:
+            raise TypeError(f"{path} is {value.dtype}, expected {np.dtype(dtype)}")
 
 
 def place(trainer: Any, batch: Batch) -> Any:
@@ -107,7 +111,8 @@ def narrow_types(trainer: Any, given: Sequence[Leaves]) -> list[str]:
             "train_step has no lower(), so that its precision cannot be seen: hand over the jitted function"
         )
     lowered = trainer.train_step.lower(trainer.load(nest(given[0])), place(trainer, nest(given[1])))
-    return sorted(NARROW & element_types(lowered.compile().as_text()))
+    types = element_types(lowered.compile().as_text())
+    return sorted(name for name in types if name.startswith(("f", "bf")) and name != "f64")
 
 
 def as_held(tree: Tree) -> Leaves:

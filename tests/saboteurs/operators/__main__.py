@@ -34,5 +34,4 @@ if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
         replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, table(data(found))))
     survivors = [f"{fate.operator} of {fate.strategy}" for fate in found if fate.survived]
-
     sys.exit("\n".join(["these survived:", *survivors]) if survivors else 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
-from reference_impl.forms.drawing import Drawing
+from reference_impl.forms.drawing import Drawing, NnxDrawing
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.gpt import GPT
@@ -48,7 +48,8 @@ REMATERIALISED = (
 By hand only where the compiler does not take the second gather for the first.
 """
 DRAWN = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_parallel, WIDE))
-OPTIMIZER, BATCH, BLOCK = Momentum(learning_rate=0.1), 16, GPT(blocks=1)
+OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
+BLOCK, DROPPED = GPT(blocks=1), GPT(blocks=1, dropout=0.1)
 
 
 def cases() -> Iterator[Form]:
@@ -65,4 +66,6 @@ def cases() -> Iterator[Form]:
     for form, page, axes in REMATERIALISED:
         yield form(page, axes, OPTIMIZER, Rematerialised(GPT()), variant="remat", batch_size=BATCH)
     for page, axes in DRAWN:
-        yield Drawing(page, axes, Adam(), GPT(blocks=1, dropout=0.1), variant="dropout", batch_size=BATCH)
+        yield Drawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)
+    for page, axes in DRAWN[:2]:
+        yield NnxDrawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)

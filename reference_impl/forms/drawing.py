@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import ClassVar
 
 import jax
+from flax import nnx
 
-from meshproof.contract import Batch
+from meshproof.contract import Batch, Tree
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import OnMesh, TrainState
+from reference_impl.forms.nnx_form import NnxForm, State
 
 
 class Drawing(JaxForm):
@@ -40,3 +42,32 @@ class Drawing(JaxForm):
     def numbered(self, state: TrainState, batch: Batch) -> Batch:
         """The batch, and the number of steps that the state has taken."""
         return {**batch, "step": self.optimizer_state(state)["count"]}
+
+
+class NnxDrawing(NnxForm):
+    """NNX forms whose batches are told how many steps their optimizer has taken before them."""
+
+    draws: ClassVar[bool] = True
+
+    @cached_property
+    def loss(self) -> OnMesh:
+        """The forward pass, with the next step's draws."""
+        return self.compile(lambda state, batch: self.forward(state[0], self.numbered(state, batch)), nnx.jit)
+
+    @cached_property
+    def gradients(self) -> OnMesh:
+        """The gradients, with the next step's draws, laid out as the parameters."""
+
+        def drawn(state: State, batch: Batch) -> Tree:
+            _, gradients = self.loss_and_gradients(state[0], self.numbered(state, batch))
+            return nnx.to_pure_dict(gradients)  # type: ignore[no-any-return]
+
+        return self.compile(drawn, nnx.jit)
+
+    def step(self, state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        """The train step, before ``nnx.jit``."""
+        return super().step(state, self.numbered(state, batch))
+
+    def numbered(self, state: State, batch: Batch) -> Batch:
+        """The batch, and the number of steps that the optimizer has taken."""
+        return {**batch, "step": state[1].step[...]}

@@ -137,7 +137,8 @@ class NnxForm(Form):
             graph, parameters, rest = nnx.split(model, nnx.Param, ...)
             in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.COMPUTE.specs(self.network.axes))
             nnx.replace_by_pure_dict(parameters, in_use)
-            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE))
+            drawn = {"step": batch["step"]} if "step" in batch else {}
+            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE), **drawn)
             return self.network.mean_loss(outputs, batch["y"])
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:

@@ -139,7 +139,7 @@ class GPT(Model):
         self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Whole, step: int | jax.Array = 0
     ) -> jax.Array:
         """Logits (B, T, V)."""
-        key = jax.random.fold_in(jax.random.key(SEED, impl="threefry2x32"), step)
+        key = draw_key(step)
         tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
         position_TxD = parameters["position_embedding"]["embedding"]
         h_BxTxD = layout.stream(layout.use(look_up, tokens, x_BxT) + position_TxD)
@@ -198,6 +198,11 @@ def look_up(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
 def compare(token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
     """The tied head: logits (B, T, V)."""
     return jnp.einsum("btd,vd->btv", h_BxTxD, token_VxD)
+
+
+def draw_key(step: int | jax.Array) -> jax.Array:
+    """What the dropout masks of a step are drawn from."""
+    return jax.random.fold_in(jax.random.key(SEED, impl="threefry2x32"), step)
 
 
 def init_leaf(path: str, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

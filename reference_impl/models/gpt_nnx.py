@@ -6,6 +6,8 @@ after another, as that module does it, their input's gradient is reduced three t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -21,12 +23,10 @@ from reference_impl.models.layout import Whole
 class GPT(nnx.Module):
     """``gpt.GPT`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``.
 
-    Raises ``ValueError`` for a description with dropout: only the plain JAX form tells its model the step's number.
+    It drops by the number of the step, as the description does; ``nnx.Dropout`` would by the number of its own calls.
     """
 
     def __init__(self, description: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
-        if description.dropout:
-            raise ValueError(f"dropout {description.dropout}: the NNX module draws nothing, expected 0")
         size, self.description = description, description
         for name, axis, rows in (("token", "vocab", size.vocab), ("position", "position", size.length)):
             init = annotated(nnx.initializers.normal(0.02), storage, axis, "embed")
@@ -35,12 +35,13 @@ class GPT(nnx.Module):
             setattr(self, f"block_{i}", Block(size, storage, rngs=rngs))
         self.norm = layer_norm(size, storage, rngs)
 
-    def __call__(self, x_BxT: jax.Array, layout: Whole) -> jax.Array:
+    def __call__(self, x_BxT: jax.Array, layout: Whole, step: int | jax.Array = 0) -> jax.Array:
         """Logits (B, T, V)."""
+        key = gpt.draw_key(step)
         tokens = layout.share(self.token_embedding.embedding[...], ("vocab", "embed"))
         h_BxTxD = layout.stream(layout.use(gpt.look_up, tokens, x_BxT) + self.position_embedding.embedding[...])
         for i in range(self.description.blocks):
-            h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout)
+            h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout, partial(self.description.drop, key=key), 2 * i)
         return layout.use(gpt.compare, tokens, self.norm(h_BxTxD))
 
 
@@ -54,12 +55,12 @@ class Block(nnx.Module):
         self.linear_1 = nnx.Linear(size.embed, size.mlp, **initializers(storage, "embed", "mlp"), rngs=rngs)
         self.linear_2 = nnx.Linear(size.mlp, size.embed, **initializers(storage, "mlp", "embed"), rngs=rngs)
 
-    def __call__(self, x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
-        """The residual stream behind the block."""
-        x_BxTxD = x_BxTxD + self.attention(self.norm_1(x_BxTxD), layout)
+    def __call__(self, x_BxTxD: jax.Array, layout: Whole, drop: Callable[..., jax.Array], site: int) -> jax.Array:
+        """The residual stream behind the block; ``drop`` at two sites, from ``site`` on."""
+        x_BxTxD = x_BxTxD + drop(self.attention(self.norm_1(x_BxTxD), layout), site=site)
         normal_BxTxD = layout.enter(self.norm_2(x_BxTxD), "mlp")
         h_BxTxF = nnx.gelu(layout.leave(self.linear_1(normal_BxTxD), "embed", ("mlp",)))
-        return x_BxTxD + layout.leave(self.linear_2(h_BxTxF), "mlp", ("embed",))
+        return x_BxTxD + drop(layout.leave(self.linear_2(h_BxTxF), "mlp", ("embed",)), site=site + 1)
 
 
 class Attention(nnx.Module):

@@ -30,7 +30,7 @@ test: $(READY)
 	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
 
 mutants: $(READY)
-	$(BIN)/python -m tests.saboteurs.operators README.md
+	$(BIN)/python -m tests.saboteurs.operators
 
 foreign: # fails where one of them does, and only after both were asked
 	$(PYTHON) -m venv $(ENVIRONMENT)-foreign

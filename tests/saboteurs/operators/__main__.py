@@ -1,4 +1,4 @@
-"""``python -m tests.saboteurs.operators README.md`` judges every mutant, keeps what became of it, and tabulates it."""
+"""``python -m tests.saboteurs.operators`` prints the kill matrix of all mutants, and fails where one survives."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from meshproof.report import replace_text
-from reference_impl.__main__ import insert
-from tests.saboteurs.operators.matrix import KILLED, NAME, Fate, data, fates, table
+from tests.saboteurs.operators.matrix import Fate, fates, table
 
 
 def judge(*options: str) -> list[Fate]:
@@ -30,8 +28,6 @@ def judge(*options: str) -> list[Fate]:
 
 if __name__ == "__main__":
     found = judge()
-    replace_text(KILLED, json.dumps(data(found), indent=0))
-    for path in map(Path, sys.argv[1:]):
-        replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, table(data(found))))
+    print(table(found))
     survivors = [f"{fate.operator} of {fate.strategy}" for fate in found if fate.survived]
     sys.exit("\n".join(["these survived:", *survivors]) if survivors else 0)

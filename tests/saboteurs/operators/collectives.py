@@ -134,6 +134,11 @@ def rolled_shards(call: Call, x: Any) -> Any:
     return jnp.roll(call(x), x.shape[dimension], dimension)
 
 
+def gather_twice(call: Call, x: Any) -> Any:
+    """The mean of two gathers that no compiler takes for one."""
+    return (call(x) - call(-x)) / 2
+
+
 def narrow(call: Call, x: Any) -> Any:
     """In half the bytes, and an eighth of the digits."""
     return call(x.astype(jnp.bfloat16)).astype(x.dtype)
@@ -159,7 +164,7 @@ planted("reduction_over_another_axis", "all-reduce", ALL_REDUCES, over_another_a
 planted("scatter_in_bf16", "reduce-scatter", ("psum_scatter",), always(narrow))
 planted("scatter_off_by_one", "reduce-scatter", ("psum_scatter",), always(rolled_shards))
 planted("gather_off_by_one", "all-gather", GATHERS, always(rolled_shards))
-planted("gather_repeated", "all-gather", GATHERS, always(lambda call, x: (call(x) + call(optimization_barrier(x))) / 2))
+planted("gather_repeated", "all-gather", GATHERS, always(gather_twice))
 planted("permutation_reversed", "collective-permute", ("ppermute",), permuted(lambda i, j, n: (j, i)))
 planted("permutation_off_by_one", "collective-permute", ("ppermute",), permuted(lambda i, j, n: (i, (j + 1) % n)))
 planted(

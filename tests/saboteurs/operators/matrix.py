@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from meshproof.cases import case_id
 from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.equivalent import EQUIVALENT
 
-KILLED = Path(__file__).with_name("killed.json")
-"""What became of every mutant, on the stack that the matrix was made on."""
-
-NAME = "kill matrix"
 HEAD = (
     "| fault | strategies | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
     "|---|---|---|---|---|---|---|"
@@ -84,26 +79,18 @@ def counts(case: Mapping[str, Any]) -> Counter[str]:
     return kinds
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """One row for each operator, in Markdown, from the data of the repository."""
+def table(found: list[Fate]) -> str:
+    """One row for each operator, in Markdown: how many faults, and how many of them each test saw."""
     rows = [HEAD]
     for name in OPERATORS:
-        own = [Fate(**fate) for fate in found if fate["operator"] == name]
-        real = [fate for fate in own if not fate.is_equivalent]
-        seen = [
-            sum(map(bool, column))
-            for column in zip(
-                *((f.caught_by, f.seen_by_loss_10_percent, f.seen_by_loss_1e_5, f.seen_by_counts) for f in real),
-                strict=True,
-            )
-        ]
-        clauses = sorted({clause for fate in real for clause in fate.caught_by})
-        rows.append(
-            "| " + " | ".join([name.replace("_", " "), str(len(real)), *map(str, seen), ", ".join(clauses)]) + " |"
+        real = [fate for fate in found if fate.operator == name and not fate.is_equivalent]
+        seen = (
+            sum(bool(fate.caught_by) for fate in real),
+            sum(fate.seen_by_loss_10_percent for fate in real),
+            sum(fate.seen_by_loss_1e_5 for fate in real),
+            sum(fate.seen_by_counts for fate in real),
         )
+        clauses = sorted({clause for fate in real for clause in fate.caught_by})
+        cells = [name.replace("_", " "), str(len(real)), *map(str, seen), ", ".join(clauses)]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
-
-
-def data(found: list[Fate]) -> list[dict[str, Any]]:
-    """As JSON has it."""
-    return [asdict(fate) | {"caught_by": list(fate.caught_by)} for fate in found]

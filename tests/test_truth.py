@@ -12,6 +12,7 @@ from meshproof.contract import leaves
 from reference_impl.truth import Adam, AveragedMomentum, MLPTruth, Momentum
 from reference_impl.truth.mlp import LOSSES
 from reference_impl.truth.rounding import ROUNDING, Rounded, accumulation, chance_positive, exact, gate, relu, softmax
+from tests.finite_differences import check_gradients
 
 OPTIMIZERS = [Momentum(), AveragedMomentum(), Adam()]
 SMALL = (5, 7, 6, 4)
@@ -21,20 +22,7 @@ SMALL = (5, 7, 6, 4)
 def test_hand_written_gradients_are_the_finite_differences_of_the_loss(loss):
     """Every element of every leaf's gradient equals the central difference of the loss in float64, to 1e-7."""
     truth = MLPTruth(SMALL, loss, seed=3)
-    parameters = {path: leaf.astype(np.float64) for path, leaf in leaves(truth.initial_parameters())}
-    batch = truth.batches(1, 6)[0]
-
-    def loss_at(path, index, step):
-        moved = {name: value.copy() for name, value in parameters.items()}
-        moved[path][index] += step
-        return truth.loss_and_gradients({name: exact(value) for name, value in moved.items()}, batch)[0].value
-
-    _, gradients = truth.loss_and_gradients({path: exact(value) for path, value in parameters.items()}, batch)
-    assert list(gradients) == list(parameters)
-    for path, gradient in gradients.items():
-        for index in np.ndindex(gradient.value.shape):
-            difference = (loss_at(path, index, 1e-5) - loss_at(path, index, -1e-5)) / 2e-5
-            assert gradient.value[index] == pytest.approx(difference, rel=1e-6, abs=1e-9), (path, index)
+    check_gradients(truth, truth.batches(1, 6)[0])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: type(optimizer).__name__)

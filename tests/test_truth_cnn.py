@@ -14,6 +14,7 @@ from meshproof.numerics import judge, judge_trajectory
 from reference_impl.truth import CNNTruth
 from reference_impl.truth.cnn import largest, route, unwindowed, windows
 from reference_impl.truth.rounding import Rounded, exact
+from tests.finite_differences import check_gradients
 
 TINY = CNNTruth(size=4, channels=(2, 3, 4), classes=5, seed=2)
 STEPS, BATCH = 3, 64
@@ -21,21 +22,7 @@ STEPS, BATCH = 3, 64
 
 def test_hand_written_gradients_are_the_finite_differences_of_the_loss():
     """Every element of every leaf's gradient equals the central difference of the loss in float64, to 1e-6."""
-    parameters = {path: leaf.astype(np.float64) for path, leaf in leaves(TINY.initial_parameters())}
-    batch = TINY.batches(1, 4)[0]
-
-    def loss_at(path, index, step):
-        moved = {name: value.copy() for name, value in parameters.items()}
-        moved[path][index] += step
-        return TINY.loss_and_gradients({name: exact(value) for name, value in moved.items()}, batch)[0].value
-
-    _, gradients = TINY.loss_and_gradients({path: exact(value) for path, value in parameters.items()}, batch)
-    assert list(gradients) == list(parameters)
-    for path, gradient in gradients.items():
-        assert gradient.value.any()
-        for index in np.ndindex(gradient.value.shape):
-            difference = (loss_at(path, index, 1e-6) - loss_at(path, index, -1e-6)) / 2e-6
-            assert gradient.value[index] == pytest.approx(difference, rel=1e-6, abs=1e-8), (path, index)
+    check_gradients(TINY, TINY.batches(1, 4)[0], step=1e-6)
 
 
 def logits(parameters, x, padding="SAME", pool=nn.max_pool):

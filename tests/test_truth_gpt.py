@@ -24,6 +24,7 @@ from reference_impl.truth.operations import (
     softmax_backward,
 )
 from reference_impl.truth.rounding import Rounded, exact
+from tests.finite_differences import check_gradients
 
 TINY = GPTTruth(vocab=7, length=5, embed=6, heads=2, head_dim=4, mlp=9, blocks=2, seed=3)
 BATCH = 16
@@ -33,22 +34,7 @@ BATCH = 16
 def test_hand_written_gradients_are_the_finite_differences_of_the_loss(dropout):
     """Every leaf's gradient, along three random directions, equals the central difference of the float64 loss."""
     truth = replace(TINY, dropout=dropout)
-    start = {path: leaf.astype(np.float64) for path, leaf in leaves(truth.initial_parameters())}
-    batch, rng = {**truth.batches(1, 4)[0], "step": 2}, np.random.default_rng(0)
-
-    def loss_at(path, moved):
-        values = {name: exact(moved if name == path else value) for name, value in start.items()}
-        return float(truth.loss_and_gradients(values, batch)[0].value)
-
-    _, gradients = truth.loss_and_gradients({path: exact(value) for path, value in start.items()}, batch)
-    assert list(gradients) == list(start)
-    for path, gradient in gradients.items():
-        assert gradient.value.shape == start[path].shape
-        for _ in range(3):
-            direction = rng.normal(size=gradient.value.shape)
-            ahead, behind = (loss_at(path, start[path] + step * direction) for step in (1e-5, -1e-5))
-            along = float((gradient.value * direction).sum())
-            assert along == pytest.approx((ahead - behind) / 2e-5, rel=1e-6, abs=1e-9), path
+    check_gradients(truth, {**truth.batches(1, 4)[0], "step": 2}, draws=3)
 
 
 def test_data_can_be_learnt_and_is_these_tokens():

@@ -16,6 +16,7 @@ from reference_impl.models.moe import MoE
 from reference_impl.truth import MoETruth, Momentum
 from reference_impl.truth.moe import route
 from reference_impl.truth.rounding import exact, softmax
+from tests.finite_differences import check_gradients
 
 F32 = np.float32
 STEPS, BATCH = 3, 64
@@ -87,18 +88,7 @@ def test_hand_written_gradients_are_the_finite_differences_of_the_loss(choices, 
     parameters = {path: leaf.astype(np.float64) for path, leaf in leaves(truth.initial_parameters())}
     batch = truth.batches(1, 8)[0]
     assert (seats_taken(truth, parameters, batch).sum() < 8 * choices) == (capacity < 4)
-
-    def loss_at(path, index, step):
-        moved = {name: value.copy() for name, value in parameters.items()}
-        moved[path][index] += step
-        return truth.loss_and_gradients({name: exact(value) for name, value in moved.items()}, batch)[0].value
-
-    _, gradients = truth.loss_and_gradients({path: exact(value) for path, value in parameters.items()}, batch)
-    assert list(gradients) == list(parameters)
-    for path, gradient in gradients.items():
-        for index in np.ndindex(gradient.value.shape):
-            difference = (loss_at(path, index, 1e-5) - loss_at(path, index, -1e-5)) / 2e-5
-            assert gradient.value[index] == pytest.approx(difference, rel=1e-6, abs=1e-9), (path, index)
+    check_gradients(truth, batch)
 
 
 def test_tokens_are_really_dropped_at_every_step(default):

@@ -72,10 +72,9 @@ def matrix(records: list[Record], strategies: dict[str, str]) -> Table:
 
 
 def render(table: Table, terminal: Any) -> str:
-    """The table as text, coloured as the terminal is."""
+    """The table as text, coloured as the terminal is, and wider than it where it must: names are not cut."""
     buffer = StringIO()
-    width = max(terminal._tw.fullwidth, 100)
-    Console(file=buffer, width=width, force_terminal=terminal.hasmarkup, color_system=None).print(table)
+    Console(file=buffer, width=200, force_terminal=terminal.hasmarkup, color_system=None).print(table)
     return buffer.getvalue().rstrip()
 
 

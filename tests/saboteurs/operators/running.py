@@ -46,13 +46,14 @@ class Forgetful:
 
 
 @operator
-def retraced_every_step(form: Form) -> Members:
-    """Every step compiles."""
+def retraced_every_step(form: Form) -> Members | None:
+    """Every step compiles. What ``pmap`` has compiled cannot be forgotten so."""
+    if is_pmap(form):
+        return None
     healthy: Any = type(form).train_step  # type: ignore[attr-defined]
-    name = "pmapped" if is_pmap(form) else "jitted"
 
     def train_step(self: Any) -> Forgetful:
         step = healthy.func(self)
-        return Forgetful(step, getattr(step, name))
+        return Forgetful(step, step.jitted)
 
     return {"train_step": property(train_step)}

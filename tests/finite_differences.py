@@ -13,10 +13,11 @@ from reference_impl.truth.judge import ModelTruth
 from reference_impl.truth.rounding import exact
 
 
-def check_gradients(truth: ModelTruth, batch: Batch, step: float = 1e-5, draws: int = 0) -> None:
+def check_gradients(truth: ModelTruth, batch: Batch, step: float = 1e-5, draws: int = 0) -> dict[str, np.ndarray]:
     """Every element of every leaf's gradient, or each leaf's along ``draws`` drawn directions, equals the difference.
 
-    To 1e-6 of it, and to 1e-14 / ``step``, which is what float64 leaves of a difference of losses near one.
+    Returns the gradients. They equal to 1e-6 of the difference, and to 1e-14 / ``step``, which is what float64 leaves
+    of a difference of losses near one.
     """
     start = {path: leaf.astype(np.float64) for path, leaf in leaves(truth.initial_parameters())}
 
@@ -32,6 +33,7 @@ def check_gradients(truth: ModelTruth, batch: Batch, step: float = 1e-5, draws: 
             ahead, behind = (loss_at(path, start[path] + length * direction) for length in (step, -step))
             along = float((gradient.value * direction).sum())
             assert along == pytest.approx((ahead - behind) / (2 * step), rel=1e-6, abs=1e-14 / step), path
+    return {path: gradient.value for path, gradient in gradients.items()}
 
 
 def directions(shape: tuple[int, ...], draws: int) -> Iterator[Any]:

@@ -62,6 +62,19 @@ def checkout(tmp_path):
     return tmp_path
 
 
+def run_tests(checkout, *tests):
+    """Meshproof's own tests, on its code in another folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    command += [f"tests/{name}" for name in tests]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+
+
+def test_the_unharmed_harness_passes(checkout):
+    """What makes a mutant's tests fail is the mutant: without one the same tests pass in the same place."""
+    run = run_tests(checkout, *{mutant.tests for mutant in MUTANTS.values()})
+    assert run.returncode == pytest.ExitCode.OK, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_blind_harness_is_seen(checkout, name):
     """The tests fail, by a failed test and not by an error of collecting."""
@@ -70,7 +83,6 @@ def test_a_blind_harness_is_seen(checkout, name):
     text = harmed.read_text(encoding="utf-8") if mutant.old else ""
     assert mutant.old in text and (mutant.old or not harmed.exists())
     harmed.write_text(text.replace(mutant.old, mutant.new, 1) if mutant.old else mutant.new, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"tests/{mutant.tests}"]
-    run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    run = run_tests(checkout, mutant.tests)
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
     assert "AssertionError" in run.stdout or "assert " in run.stdout

@@ -90,6 +90,13 @@ def test_only_what_enters_a_block_is_kept():
     assert not any(shape in kept(Rematerialised(model)) for shape in within)
 
 
+@pytest.mark.parametrize("modifier", [Accumulated, Masked, Rematerialised])
+def test_models_that_drop_are_refused(modifier):
+    """A modifier would train every step with the masks of the first: it refuses a model with dropout, by name."""
+    with pytest.raises(ValueError, match=f"dropout=0.1 under {modifier.__name__}: expected 0"):
+        modifier(GPT(dropout=0.1))
+
+
 def test_masking_what_accumulates_is_refused():
     """Parts would be weighed by examples that do not count: the error says in which order to nest."""
     with pytest.raises(ValueError, match=r"accumulates 2 microbatches: mask it first, Accumulated\(Masked\(model\)\)"):

@@ -16,9 +16,18 @@ from reference_impl.truth import ModelTruth, Optimizer
 
 @dataclass(frozen=True)
 class Modified(Model):
-    """A model as it is. A modifier is a subclass that changes one of these members; modifiers nest."""
+    """A model as it is. A modifier is a subclass that changes one of these members; modifiers nest.
+
+    Raises ``ValueError`` for a model that drops: no modifier tells it the number of the step, by which it draws.
+    """
 
     model: Model
+
+    def __post_init__(self) -> None:
+        if dropout := getattr(self.model, "dropout", 0):
+            raise ValueError(
+                f"dropout={dropout} under {type(self).__name__}: expected 0; modify a model without dropout"
+            )
 
     @property
     def name(self) -> str:  # type: ignore[override]

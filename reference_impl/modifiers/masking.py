@@ -26,6 +26,7 @@ class Masked(Modified):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if parts := self.model.promises.get("microbatches"):
             raise ValueError(f"the model accumulates {parts} microbatches: mask it first, Accumulated(Masked(model))")
 

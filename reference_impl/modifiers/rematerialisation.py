@@ -26,6 +26,7 @@ class Rematerialised(Modified):
     """A model whose blocks are computed anew, backward. Raises ``ValueError`` where it does not run block by block."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.model.segments:
             raise ValueError(f"{self.model} does not run block by block: there is nothing to compute anew")
 

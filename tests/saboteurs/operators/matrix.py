@@ -6,14 +6,18 @@ or within 1e-5, and does the compiled step have as many collectives of each kind
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from meshproof.cases import case_id
 from tests.saboteurs.operators import OPERATORS, mutants
-from tests.saboteurs.operators.equivalent import EQUIVALENT
 
 HEAD = (
     "| fault | strategies | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
@@ -23,24 +27,33 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of one mutant: ``strategy`` is the id of the healthy case."""
+    """What became of one mutant: ``strategy`` is the id of the healthy case.
+
+    One that ``trained`` took its steps: it was not caught merely because it broke down.
+    """
 
     operator: str
     strategy: str
     caught_by: tuple[str, ...]
+    trained: bool
     seen_by_loss_10_percent: bool
     seen_by_loss_1e_5: bool
     seen_by_counts: bool
 
-    @property
-    def is_equivalent(self) -> bool:
-        """Whether it is no fault, with an argument written down."""
-        return self.strategy in EQUIVALENT.get(self.operator, {})
 
-    @property
-    def survived(self) -> bool:
-        """Whether it is a fault that nothing caught."""
-        return not self.caught_by and not self.is_equivalent
+def judge(*options: str) -> list[Fate]:
+    """The fates of the mutants that these options of pytest choose, by one run of the suites."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        suites = ["suites", "--impl", "tests.saboteurs.operators", "-n", "2", "-q", "--tb=no"]
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", *suites, "--conformance-report", str(report), *options],
+            capture_output=True,
+            text=True,
+        )
+        if not report.exists():
+            raise RuntimeError(f"the suites wrote no report:\n{run.stdout}{run.stderr}")
+        return list(fates(json.loads(report.read_text())))
 
 
 def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
@@ -60,6 +73,7 @@ def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
                 name,
                 healthy,
                 tuple(sorted(caught[harmed])),
+                bool(other["losses"]),
                 differ(one["losses"], other["losses"], 0.1),
                 differ(one["losses"], other["losses"], 1e-5),
                 counts(one) != counts(other),
@@ -83,7 +97,7 @@ def table(found: list[Fate]) -> str:
     """One row for each operator, in Markdown: how many faults, and how many of them each test saw."""
     rows = [HEAD]
     for name in OPERATORS:
-        real = [fate for fate in found if fate.operator == name and not fate.is_equivalent]
+        real = [fate for fate in found if fate.operator == name]
         seen = (
             sum(bool(fate.caught_by) for fate in real),
             sum(fate.seen_by_loss_10_percent for fate in real),

@@ -33,6 +33,10 @@ QUICK_CODE = [
 versions the older emitters. What communicates, and the bytes of state and batch, are the same to the last; temporary
 memory is, but for the emitters' few hundred bytes. ``XLA_FLAGS`` of the environment come after these, and so win."""
 
+MOST_MAPS = 32_000
+"""Half the memory maps that Linux allows a process. A program on 8 CPU devices takes dozens to hundreds, and jaxlib
+crashes where it gets no more."""
+
 Outcome = Observation | Failed | NotExercised
 
 
@@ -158,12 +162,21 @@ def serve(implementation: str, target: str) -> None:
         path = Path(request["path"])
         if "case" in request:
             write_whole(path, _observe(cases[request["case"]]))
+            drop_programs()
         else:
             from meshproof.environment import describe
 
             write_whole(path, describe())
         answers.write("{}\n")
         answers.flush()
+
+
+def drop_programs(maps: Path = Path("/proc/self/maps"), most: int = MOST_MAPS) -> None:
+    """Forget every compiled program where they take more memory maps than ``most``."""
+    if maps.exists() and len(maps.read_bytes().splitlines()) > most:
+        import jax
+
+        jax.clear_caches()
 
 
 def _observe(case: Any) -> Outcome:

@@ -5,9 +5,10 @@ import re
 import subprocess
 import sys
 
+import jax
 import pytest
 
-from meshproof.observer import QUICK_CODE
+from meshproof.observer import QUICK_CODE, drop_programs
 
 COMPILE = """
 import jax
@@ -37,3 +38,15 @@ def test_quick_code_is_of_the_same_program():
     assert len(quick[0]) >= 3 and len(quick[1]) == 3
     assert quick == usual
     assert quick_memory == pytest.approx(usual_memory, rel=0.01)
+
+
+def test_programs_are_dropped_before_memory_maps_run_out(tmp_path):
+    """Compiled programs are forgotten once the process has more memory maps than allowed, and not before."""
+    maps = tmp_path / "maps"
+    maps.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    double = jax.jit(lambda x: 2 * x)
+    double(1.0)
+    drop_programs(maps, most=3)
+    assert double._cache_size() == 1
+    drop_programs(maps, most=2)
+    assert double._cache_size() == 0

@@ -1,13 +1,27 @@
-"""``python -m tests.saboteurs.operators`` prints the kill matrix of all mutants, and fails where one survives."""
+"""``python -m tests.saboteurs.operators`` judges all mutants, and fails where one survives.
+
+It writes their fates down, and the kill matrix of them into the README. With options of pytest, as in ``-k fsdp``, it
+judges those that they choose, and prints their matrix only.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from tests.saboteurs.operators.matrix import judge, table
+from meshproof.environment import versions
+from meshproof.report import replace_text
+from reference_impl.__main__ import insert
+from tests.saboteurs.operators.matrix import NAME, judge, keep, table
+
+README = Path("README.md")
 
 if __name__ == "__main__":
-    found = judge()
+    found = judge(*sys.argv[1:])
     print(table(found))
     survivors = [f"{fate.operator} of {fate.strategy}" for fate in found if not fate.caught_by]
-    sys.exit("\n".join(["these survived:", *survivors]) if survivors else 0)
+    if survivors:
+        sys.exit("\n".join(["these survived:", *survivors]))
+    if not sys.argv[1:]:
+        keep(found, versions())
+        replace_text(README, insert(README.read_text(encoding="utf-8"), NAME, table(found)))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ import jax.numpy as jnp
 from jax.lax import axis_size, optimization_barrier
 
 from reference_impl.forms.base import Form
+from reference_impl.forms.pipelined import Pipelined
+from reference_impl.theory.communication import Line
 from tests.saboteurs.operators.mutation import Members, Operator, is_annotated, is_pmap, method, operator
 
 ALL_REDUCES = ("psum", "pmean")
@@ -65,10 +68,7 @@ def in_collectives(operation: str, names: tuple[str, ...], make_harm: Callable[[
     """An operator on pages by hand whose budget has this operation: it harms these functions while they are traced."""
 
     def members(form: Form) -> Members | None:
-        lines = form.page.COMMUNICATION.step
-        moves = any(line.operation == operation and line.payload != "metrics" for line in lines)
-        harm = make_harm(form)
-        if is_annotated(form) or not moves or harm is None:
+        if is_annotated(form) or not moved(form, operation) or make_harm(form) is None:
             return None
         compiling = "per_device" if is_pmap(form) else "compile"
 
@@ -84,6 +84,11 @@ def in_collectives(operation: str, names: tuple[str, ...], make_harm: Callable[[
         return {compiling: compiled}
 
     return members
+
+
+def moved(form: Form, operation: str) -> list[Line]:
+    """What a page's step moves by this operation, but for metrics."""
+    return [line for line in form.page.COMMUNICATION.step if line.operation == operation and line.payload != "metrics"]
 
 
 def forget_first(_: Form) -> Harm:
@@ -104,8 +109,9 @@ def average_again(call: Call, x: Any) -> Any:
 
 
 def over_another_axis(form: Form) -> Harm | None:
-    """Over the first mesh axis that the call does not name; none where there is but one."""
-    if len(form.mesh_axes) == 1:
+    """Over the first mesh axis that the call does not name; none where every reduction is over all axes."""
+    reduced = [set(line.over) for line in moved(form, "all-reduce")]
+    if all(axes >= set(form.mesh_axes) for axes in reduced):
         return None
 
     def harm(call: Call, x: Any) -> Any:
@@ -116,14 +122,20 @@ def over_another_axis(form: Form) -> Harm | None:
     return harm
 
 
-def permuted(rearrange: Callable[[int, int, int], tuple[int, int]]) -> Callable[[Form], Harm]:
+def permuted(rearrange: Callable[[int, int, int], tuple[int, int]]) -> Harm:
     """Each pair of sender and receiver, and how many devices there are, to another pair."""
 
     def harm(call: Call, x: Any) -> Any:
         pairs = [rearrange(sender, receiver, axis_size(call.axes)) for sender, receiver in call.rest[0]]
         return replace(call, rest=(pairs,))(x)
 
-    return lambda _: harm
+    return harm
+
+
+def reversed_ring(form: Form) -> Harm | None:
+    """Each array goes back to whom the next came from. A ring of two is its own reverse; a chain of stages is none."""
+    rings = [prod(form.mesh_axes[axis] for axis in line.over) for line in moved(form, "collective-permute")]
+    return permuted(lambda i, j, n: (j, i)) if max(rings, default=0) > 2 or isinstance(form, Pipelined) else None
 
 
 def rolled_shards(call: Call, x: Any) -> Any:
@@ -165,8 +177,10 @@ planted("scatter_in_bf16", "reduce-scatter", ("psum_scatter",), always(narrow))
 planted("scatter_off_by_one", "reduce-scatter", ("psum_scatter",), always(rolled_shards))
 planted("gather_off_by_one", "all-gather", GATHERS, always(rolled_shards))
 planted("gather_repeated", "all-gather", GATHERS, always(gather_twice))
-planted("permutation_reversed", "collective-permute", ("ppermute",), permuted(lambda i, j, n: (j, i)))
-planted("permutation_off_by_one", "collective-permute", ("ppermute",), permuted(lambda i, j, n: (i, (j + 1) % n)))
+planted("permutation_reversed", "collective-permute", ("ppermute",), reversed_ring)
+planted(
+    "permutation_off_by_one", "collective-permute", ("ppermute",), always(permuted(lambda i, j, n: (i, (j + 1) % n)))
+)
 planted(
     "exchange_with_the_neighbour",
     "all-to-all",

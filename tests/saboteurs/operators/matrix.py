@@ -12,20 +12,25 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from meshproof.cases import case_id
+from meshproof.report import replace_text
 from tests.saboteurs.operators import OPERATORS, mutants
 
+KEPT = Path(__file__).with_name("kill_matrix.json")
+"""The fates of all mutants when they were last judged, one a line, and the stack that judged them."""
+
+NAME = "faults"
 HEAD = (
     "| fault | strategies | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
     "|---|---|---|---|---|---|---|"
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Fate:
     """What became of one mutant: ``strategy`` is the id of the healthy case.
 
@@ -80,9 +85,10 @@ def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
             )
 
 
-def differ(healthy: list[float], harmed: list[float], tolerance: float) -> bool:
-    """Whether the last losses are further apart than that share of the healthy one, or one is missing."""
-    return len(harmed) != len(healthy) or not abs(harmed[-1] - healthy[-1]) <= tolerance * abs(healthy[-1])
+def differ(healthy: list[float], harmed: list[float | None], tolerance: float) -> bool:
+    """Whether the last losses are further apart than that share of the healthy one, or one is missing or not finite."""
+    last = harmed[-1] if len(harmed) == len(healthy) else None
+    return last is None or abs(last - healthy[-1]) > tolerance * abs(healthy[-1])
 
 
 def counts(case: Mapping[str, Any]) -> Counter[str]:
@@ -108,3 +114,15 @@ def table(found: list[Fate]) -> str:
         cells = [name.replace("_", " "), str(len(real)), *map(str, seen), ", ".join(clauses)]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def keep(found: list[Fate], stack: Mapping[str, str | None]) -> None:
+    """Write the fates of all mutants down."""
+    rows = ",\n".join(f"  {json.dumps(asdict(fate))}" for fate in sorted(found))
+    replace_text(KEPT, f'{{"stack": {json.dumps(stack)}, "fates": [\n{rows}\n]}}\n')
+
+
+def kept() -> list[Fate]:
+    """The fates that were written down."""
+    rows = json.loads(KEPT.read_text(encoding="utf-8"))["fates"]
+    return [Fate(**row | {"caught_by": tuple(row["caught_by"])}) for row in rows]

@@ -52,7 +52,8 @@ def spec_swapped(form: Form) -> Members | None:
 @operator
 def spec_misspelt(form: Form) -> Members | None:
     """A logical axis that no parameter has, so that the rule for it is ignored."""
-    rules = {axis: over for axis, over in form.page.PARAMETERS.placed.items() if axis != "batch"}
+    axes = {axis for _, names in leaves(form.network.axes) for axis in names}
+    rules = {axis: over for axis, over in form.page.PARAMETERS.placed.items() if axis in axes}
     if not is_annotated(form) or not rules:
         return None
     first, *rest = rules

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -36,24 +39,20 @@ def host_callback(form: Form) -> Members:
 class Forgetful:
     """A compiled function that is compiled again at every call."""
 
-    def __init__(self, healthy: Any, compiled: Any) -> None:
-        self.healthy, self.compiled, self.lower = healthy, compiled, healthy.lower
+    def __init__(self, compile_anew: Callable[[], Any]) -> None:
+        self.compile_anew = compile_anew
 
     def __call__(self, *arguments: Any) -> Any:
-        """Forget, then run."""
-        self.compiled.clear_cache()
-        return self.healthy(*arguments)
+        """Compile, then run."""
+        return self.compile_anew()(*arguments)
+
+    def lower(self, *arguments: Any) -> Any:
+        """Lower it ahead of time."""
+        return self.compile_anew().lower(*arguments)
 
 
 @operator
-def retraced_every_step(form: Form) -> Members | None:
-    """Every step compiles. What ``pmap`` has compiled cannot be forgotten so."""
-    if is_pmap(form):
-        return None
+def retraced_every_step(form: Form) -> Members:
+    """Every step compiles: it is the step of another copy of the strategy each time."""
     healthy: Any = type(form).train_step  # type: ignore[attr-defined]
-
-    def train_step(self: Any) -> Forgetful:
-        step = healthy.func(self)
-        return Forgetful(step, step.jitted)
-
-    return {"train_step": property(train_step)}
+    return {"train_step": cached_property(lambda self: Forgetful(lambda: healthy.func(replace(self))))}

@@ -1,6 +1,7 @@
 # make conformance   the suites: does the installed stack still train every strategy the same way?
 # make test          the tests of the instruments themselves
 # make mutants       do the suites see every fault that an operator plants in a strategy?
+# make stability     twenty runs of the suites in random orders: do they all say the same?
 # make foreign       what docs/foreign.md reports: trainers that nobody here wrote, in an environment of their own
 #
 # Python and make are all that is needed. PYTHON=python3.12 CONSTRAINTS=constraints/stack-b.txt make conformance
@@ -20,7 +21,7 @@ ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRA
 BIN := $(ENVIRONMENT)/bin
 READY := $(ENVIRONMENT)/ready
 
-.PHONY: conformance test mutants foreign benchmark spec lint clean
+.PHONY: conformance test mutants stability foreign benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
 conformance: $(READY)
@@ -30,7 +31,10 @@ test: $(READY)
 	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
 
 mutants: $(READY)
-	$(BIN)/python -m tests.saboteurs.operators
+	$(BIN)/python -m tests.saboteurs.operators $(ARGS)
+
+stability: $(READY)
+	$(BIN)/python -m tests.stability 20 $(ARGS)
 
 foreign: # fails where one of them does, and only after both were asked
 	$(PYTHON) -m venv $(ENVIRONMENT)-foreign

@@ -80,7 +80,7 @@ def test_messages_name_the_place():
     report = run_suites("tests.implementations.adapters")
     assert "momentum/w_in is not truth: it is truth times 8" in verdicts(report, "sum_for_mean")["failed"]["NUM-3"]
     message = verdicts(report, "momentum_whole")["failed"]["SHD-2"]
-    assert "momentum/w_in (16, 32) lies as" in message and "declared is ('data',)" in message
+    assert "momentum/w_in (16, 32) lies as" in message and "declared is P" in message
 
 
 def test_what_is_left_out_is_not_supported():

@@ -56,10 +56,11 @@ def test_messages_say_what_to_do(failures):
 
 
 def test_traffic_messages_name_the_budget(failures):
-    """A communication failure names operation, axes, bytes seen and allowed, ratio, and the line of the budget."""
+    """A communication failure names operation, axes, bytes seen and allowed, margin, and the line of the budget."""
     message = failures["reduced_twice"]["COM-2"]
     assert "all-reduce over data: 1,867,860 bytes seen" in message
-    assert "933,932 allowed, ratio 2.000; budget: all-reduce of gradients over data: 933,928 bytes" in message
+    assert "933,932 allowed, 933,928 too many, margin 2.000" in message
+    assert "; budget: all-reduce of gradients over data: 933,928 bytes" in message
 
 
 def test_a_crash_is_a_failed_case_with_the_signals_name(failures):

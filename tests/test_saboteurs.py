@@ -45,6 +45,17 @@ def test_every_clause_has_a_saboteur():
     assert {clause.id for clause in read_clauses()} - planted == elsewhere
 
 
+def test_every_message_is_whole(failures):
+    """Whatever was planted: the case, what is allowed, the margin, the budget or the first leaf, and how to run it."""
+    for name, by_clause in failures.items():
+        for clause, message in by_clause.items():
+            if name == "crash" or "Error" in message:
+                continue
+            parts = [f"{clause} is violated", f"strategy {name}, ", "margin", "alone: pytest 'suites/"]
+            parts += {"COM": ["budget: "], "MEM": ["allowed"]}.get(clause[:3], [])
+            assert [part for part in parts if part not in message] == [], message
+
+
 def test_messages_say_what_to_do(failures):
     """A failure names clause, strategy, mesh, leaf, observed, allowed, margin and how to run it alone."""
     message = failures["sum_for_mean"]["NUM-2"]

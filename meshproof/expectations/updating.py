@@ -41,7 +41,7 @@ def read_report(path: Path) -> dict[str, Any]:
         validate(report)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}; expected a report of a run") from error
-    except UnicodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise ReportError(f"{path}: this is not UTF-8 text: {error.reason}; expected a report of a run") from error
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: this is not JSON, or not all of it: {error}; expected a report of a run") from error

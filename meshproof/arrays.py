@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from meshproof.contract import Leaves, leaves
 from meshproof.layout import ranges
-from meshproof.numerics import bitwise
+from meshproof.numerics import bitwise, finite
+from meshproof.verdicts import LeafRecord, Verdict
+
+T = TypeVar("T")
+WORD = re.compile(r"\w+")
 
 
 def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
@@ -38,17 +43,43 @@ def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]])
     )
 
 
-def replicas_differ(held: list[tuple[str, jax.Array]]) -> Iterator[str]:
-    """Arrays, with their paths, of which two devices hold the same part with other bits."""
-    for path, array in held:
-        first: dict[Any, Any] = {}
-        for shard in array.addressable_shards:
-            one: Any = first.setdefault(ranges(shard.index, array.shape), shard)
-            names = (f"device {one.device.id}", f"device {shard.device.id}")
-            failures = bitwise({path: np.asarray(one.data)}, {path: np.asarray(shard.data)}, names=names).failures
-            if failures:
-                yield f"{path} {failures[0].detail}"
-                break
+def replicas(held: list[tuple[str, jax.Array]]) -> Verdict:
+    """Whether devices that hold the same part of an array hold the same bits; of each array the worst pair of them."""
+    return Verdict("copies on several devices", tuple(_replicas(path, array) for path, array in held))
+
+
+def _replicas(path: str, array: jax.Array) -> LeafRecord:
+    first: dict[Any, Any] = {}
+    pairs: list[tuple[Any, Any]] = [
+        (first.setdefault(ranges(s.index, array.shape), s), s) for s in array.addressable_shards
+    ]
+    records = (
+        bitwise(
+            {path: np.asarray(one.data)},
+            {path: np.asarray(other.data)},
+            names=(f"device {one.device.id}", f"device {other.device.id}"),
+        ).records[0]
+        for one, other in pairs
+    )
+    return max(records, key=lambda record: record.error)
+
+
+def in_model_order(held: Iterable[tuple[str, T]], model: Sequence[str]) -> list[tuple[str, T]]:
+    """Leaves and their paths, in the order of the model's parameters whose paths theirs contain; others come last.
+
+    JAX sorts the keys of a dict, so that what it returns lies in the order of the alphabet.
+    """
+
+    def place(leaf: tuple[str, T]) -> int:
+        words = spelled(leaf[0])
+        return next((at for at, path in enumerate(model) if spelled(path) in words), len(model))
+
+    return sorted(held, key=place)
+
+
+def spelled(path: str) -> str:
+    """A path of either spelling, ``['a'].b`` or ``a/b``, as its words between slashes."""
+    return f"/{'/'.join(WORD.findall(path))}/"
 
 
 def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
@@ -62,13 +93,10 @@ def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
     )
 
 
-def not_finite(state: Any) -> tuple[str, ...]:
-    """Arrays of which some value is infinite or not a number."""
-    return tuple(
-        path
-        for path, array in array_leaves(state)
-        if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact) and not jax.numpy.isfinite(array).all()
-    )
+def finite_state(held: list[tuple[str, jax.Array]]) -> Verdict:
+    """Whether every value of these arrays is a finite number."""
+    inexact = {path: array for path, array in held if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact)}
+    return finite({path: np.asarray(array) for path, array in inexact.items()}, "state")
 
 
 def is_scalar(array: jax.Array) -> bool:

@@ -246,7 +246,7 @@ class Strategy(Protocol):
         ...
 
     def parameters(self, state: Any) -> Tree:
-        """The parameters as a canonical tree of global arrays."""
+        """The parameters as a canonical tree of global arrays, in the order in which a failure looks for the first."""
         ...
 
     def optimizer_state(self, state: Any) -> Tree:

@@ -14,8 +14,10 @@ import pytest
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Judgement, Truth, leaves, nest
 from meshproof.layout import LeafLayout
-from meshproof.numerics import Verdict
+from meshproof.memory import theoretical_bytes
 from meshproof.observation import STEPS, Failed, NotExercised, NotSupported, Observation, Seen
+from meshproof.traffic import Traffic
+from meshproof.verdicts import Verdict, compared, ratio
 
 Status = Literal["proved", "failed", "expected-failure", "not-supported", "not-exercised"]
 T = TypeVar("T")
@@ -77,8 +79,8 @@ def _new_record(item: pytest.Item) -> Record:
 class Judge:
     """Judges one test. Every method either returns or ends the test with its status recorded."""
 
-    def __init__(self, record: Record, options: str) -> None:
-        self.record, self.options = record, options
+    def __init__(self, record: Record, options: str, case: Case | None = None) -> None:
+        self.record, self.options, self.case = record, options, case
 
     def see(self, seen: Seen[T] | NotExercised) -> T:
         """What was seen; ends the test where it was not."""
@@ -104,8 +106,7 @@ class Judge:
 
     def margin(self, observed: float, allowed: float) -> None:
         """Keep the worst ratio of observed to allowed."""
-        ratio = observed / allowed if allowed else float("inf") if observed else 0.0
-        self.record.margin = max(ratio, self.record.margin or 0.0)
+        self.record.margin = max(ratio(observed, allowed), self.record.margin or 0.0)
 
     def ratio(self, observed: float) -> None:
         """Keep the ratio of observed to theoretical that is furthest from one."""
@@ -118,16 +119,34 @@ class Judge:
             self.margin(verdict.margin, 1.0)
             if not verdict.passed:
                 problems.append(str(verdict))
-        self.clear(problems)
+        self.measured(problems)
 
-    def declared(self, layout: Iterable[LeafLayout]) -> None:
+    def traffic(self, program: str, lanes: Iterable[Traffic]) -> None:
+        """There must be no such lanes: what moves in them is not what the budget of this program lists."""
+        self.measured([f"{program}: {lane}" for lane in lanes])
+
+    def equal(self, what: str, seen: float, allowed: float, unit: str, source: str) -> None:
+        """An amount must be exactly what it is allowed to be; ``source`` says where that comes from."""
+        if seen != allowed:
+            self.measured([f"{what}: {compared(seen, allowed, unit)}; {source}"])
+
+    def at_most(self, what: str, seen: float, allowed: float, unit: str, source: str) -> None:
+        """An amount must not be more than it is allowed to be; ``source`` says where that comes from."""
+        if seen > allowed:
+            self.measured([f"{what}: {compared(seen, allowed, unit)}; {source}"])
+
+    def declared(self, layout: Iterable[LeafLayout], when: str = "") -> None:
         """Every leaf must lie as its contract declares, by the framework's own equivalence of shardings."""
-        self.clear(
-            f"{leaf.path} {leaf.shape} lies as {leaf.spec}, declared is {leaf.declared}"
-            if leaf.declared is not None
-            else leaf.undeclared
-            for leaf in layout
-            if not leaf.as_declared
+        mesh = self.case.mesh if self.case else {}
+        self.measured(
+            [
+                f"{leaf.path} {leaf.shape} lies as {leaf.spec}{when and f' {when}'}, declared is {leaf.declared_spec}: "
+                f"{compared(leaf.bytes_per_device, theoretical_bytes([leaf], mesh), 'bytes on the fullest device')}"
+                if leaf.declared is not None
+                else leaf.undeclared
+                for leaf in layout
+                if not leaf.as_declared
+            ]
         )
 
     def clear(self, problems: Iterable[str]) -> None:
@@ -137,15 +156,33 @@ class Judge:
             self.fail(found)
 
     def fail(self, problems: list[str]) -> NoReturn:
-        """End the test as failed."""
+        """End the test as failed for what holds or does not, by no amount that has a margin."""
+        self._violated(problems, "margin: none, this holds or it does not\n")
+
+    def measured(self, problems: list[str]) -> None:
+        """There must be no problems; each is a sentence that names what was seen, what is allowed and the margin."""
+        if problems:
+            self._violated(problems)
+
+    def _violated(self, problems: list[str], margin: str = "") -> NoReturn:
         shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
         lines = "\n".join(f"  - {problem}".replace("\n", "\n  ") for problem in shown)
         where = f" by {self.record.case}" if self.record.case else ""
         pytest.fail(
-            f"{self.record.clause} is violated{where}: {self.record.statement}\n{lines}\n"
+            f"{self.record.clause} is violated{where}: {self.record.statement}\n{self._case()}{lines}\n{margin}"
             f"alone: pytest '{self.record.id}'{self.options}",
             pytrace=False,
         )
+
+    def _case(self) -> str:
+        """What the parts of the case's id are."""
+        if self.case is None:
+            return ""
+        strategy: Any = self.case.strategy
+        mesh = ", ".join(f"{axis}={size}" for axis, size in self.case.mesh.items())
+        variant = f", variant {strategy.variant}" if getattr(strategy, "variant", "") else ""
+        names = f"strategy {strategy.name}, framework {strategy.framework}, model {strategy.model}{variant}"
+        return f"{names}, mesh {mesh}, target {self.case.target}\n"
 
 
 class Truths:

@@ -46,6 +46,11 @@ class LeafLayout:
     undeclared: str = ""
 
     @property
+    def declared_spec(self) -> str:
+        """What is declared, spelled as ``spec`` is."""
+        return "nothing" if self.declared is None else str(PartitionSpec(*self.declared))
+
+    @property
     def bytes_per_device(self) -> int:
         """Bytes on the fullest device."""
         held: dict[int, int] = {}

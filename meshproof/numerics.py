@@ -1,4 +1,4 @@
-"""The judge of numbers: error bounds, margins, the first divergent leaf, bitwise comparison.
+"""The judge of numbers: error bounds and bitwise comparison.
 
 A leaf is judged as one vector: its error is the Frobenius norm of observed − truth, in float64, and what is allowed is
 `MULTIPLE` times the norm of the standard deviations that float32 rounding explains (`contract.Judgement.rounding`).
@@ -8,13 +8,13 @@ For independent errors E‖error‖² = ‖deviations‖², so an honest run sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf, isfinite, sqrt
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from meshproof.contract import Judgement, Leaves, Trajectory
+from meshproof.verdicts import Failure, LeafRecord, Verdict, ratio
 
 MULTIPLE = 6.0
 """How many standard deviations are allowed.
@@ -34,78 +34,7 @@ VACUOUS_IN = {"float32": VACUOUS, "bfloat16": 0.5}
 Half the signal is what the smallest wrong mean or sum is off by, a factor of two: beyond it even that could hide.
 """
 
-Failure = Literal["missing", "unexpected", "shape", "dtype", "non-finite", "exceeds", "differs", "vacuous"]
 Observed = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class LeafRecord:
-    """What was seen of one leaf. ``error``, ``allowed`` and ``signal`` are Frobenius norms; ``detail`` is for people.
-
-    Where no error can be measured it is infinite. In a record of `bitwise` the error counts elements that differ.
-    """
-
-    path: str
-    error: float
-    allowed: float
-    signal: float
-    failure: Failure | None = None
-    detail: str = ""
-
-    @property
-    def margin(self) -> float:
-        """``error / allowed``: above one is a failure. 0/0 is 0, for what must be exact and is; x/0 is infinite."""
-        return ratio(self.error, self.allowed)
-
-    @property
-    def relative(self) -> float:
-        """``error / signal``, the relative Frobenius norm, with the same 0/0 and x/0."""
-        return ratio(self.error, self.signal)
-
-    def __str__(self) -> str:
-        said = f"{self.path} {self.detail}".rstrip()
-        if not isfinite(self.error):
-            return said
-        margin = f"margin {self.margin:.3g}, relative error {self.relative:.2g}"
-        return f"{said} [error {self.error:.3g}, allowed {self.allowed:.3g}, {margin}]"
-
-
-@dataclass(frozen=True, repr=False)
-class Verdict:
-    """The records of one part (such as "gradients of step 1"), in model order. Its text is for the person who acts."""
-
-    part: str
-    records: tuple[LeafRecord, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether every leaf is within its bound, and there was at least one to judge."""
-        return bool(self.records) and not self.failures
-
-    @property
-    def failures(self) -> tuple[LeafRecord, ...]:
-        """The failed leaves, in model order."""
-        return tuple(record for record in self.records if record.failure)
-
-    @property
-    def first_divergent(self) -> LeafRecord | None:
-        """The first failed leaf in model order."""
-        return next(iter(self.failures), None)
-
-    @property
-    def margin(self) -> float:
-        """The largest margin of all leaves; infinite where there was nothing to judge."""
-        return max((record.margin for record in self.records), default=inf)
-
-    def __str__(self) -> str:
-        if not self.records:
-            return f"{self.part}: nothing was judged, there are no leaves"
-        if self.passed:
-            return f"{self.part}: {len(self.records)} leaves within their bounds, largest margin {self.margin:.3g}"
-        head = f"{self.part}: {len(self.failures)} of {len(self.records)} leaves failed, first {self.failures[0].path}"
-        return "\n  ".join([head, *map(str, self.failures)])
-
-    __repr__ = __str__
 
 
 def judge(
@@ -175,6 +104,18 @@ def bitwise(
     return pair(right, left, left, part, (names[1], names[0]), lambda path, a, b: same_bytes(path, a, b, names))
 
 
+def finite(observed: Observed, part: str = "leaves") -> Verdict:
+    """Every value must be a finite number (NUM-10). Integers are."""
+    return Verdict(part, tuple(_finite(path, np.asarray(values)) for path, values in observed.items()))
+
+
+def _finite(path: str, values: np.ndarray) -> LeafRecord:
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return LeafRecord(path, 0.0, 0.0, float(values.size))
+    return unmeasured(path, "non-finite", f"is not finite: {first(bad, values)}; allowed is none")
+
+
 Judge = Callable[[str, np.ndarray, np.ndarray], LeafRecord]
 
 
@@ -233,8 +174,7 @@ def explain(
     if isfinite(allowed) and error > allowed:
         factor = float(np.vdot(is_, saw)) / signal**2 if signal else 0.0
         if factor and abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10:
-            kind = "a sum for a mean, or a reduction twice or never" if factor > 0 else "a wrong sign"
-            cause = f"it is {name} times {factor:.7g}: {kind}"
+            cause = f"it is {name} times {factor:.7g}{common_cause(factor)}"
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
@@ -246,6 +186,15 @@ def explain(
         )
         return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
     return None, ""
+
+
+def common_cause(factor: float) -> str:
+    """What usually multiplies by such a factor; empty where nothing does."""
+    if factor < 0:
+        return ": a wrong sign"
+    times = max(factor, 1 / factor)
+    is_count = round(times) > 1 and abs(times - round(times)) < 1e-3 * times
+    return ": a sum for a mean, or a reduction twice or never" if is_count else ""
 
 
 def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tuple[str, str]) -> LeafRecord:
@@ -293,8 +242,3 @@ def real(array: Any) -> np.ndarray:
 def norm(array: np.ndarray) -> float:
     """The Frobenius norm in float64."""
     return float(np.linalg.norm(array.ravel()))
-
-
-def ratio(part: float, whole: float) -> float:
-    """``part / whole``; 0/0 is 0 and x/0 is infinite."""
-    return part / whole if whole else (inf if part else 0.0)

@@ -10,6 +10,7 @@ from meshproof.contract import Batch, Judgement, Leaves, Step
 from meshproof.hlo import Collective, Shape
 from meshproof.layout import LeafLayout
 from meshproof.memory import ProgramMemory
+from meshproof.verdicts import Verdict
 
 STEPS = 3
 """How many train steps a case is observed over: the first from zero momentum, the next with it, one more."""
@@ -107,9 +108,9 @@ class Observation:
     forward_loss: Seen[float]
     run: Seen[Run]
     evaluation: Seen[dict[str, tuple[float, int]]]
-    rerun_differs: Seen[tuple[str, ...]]
-    not_finite: Seen[tuple[str, ...]]
-    replicas_differ: Seen[tuple[str, ...]]
+    rerun: Seen[Verdict]
+    finite: Seen[Verdict]
+    replicas: Seen[Verdict]
     at_birth: Seen[Layouts]
     largest_at_birth: Seen[Shape]
     before: Seen[Layouts]

@@ -7,10 +7,8 @@ nothing else.
 
 from __future__ import annotations
 
-import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -21,22 +19,20 @@ from meshproof.arrays import (
     array_leaves,
     bytes_per_device,
     displaced,
+    finite_state,
     host,
+    in_model_order,
     is_scalar,
     layout_of,
     moved,
-    not_finite,
-    replicas_differ,
+    replicas,
 )
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
 from meshproof.contract import Batch, Judgement, Leaves, Part, Step, Tree, leaves
-from meshproof.hlo import HloError, census
 from meshproof.hlo.arrays import largest_array
-from meshproof.hlo.host_transfers import host_transfers
 from meshproof.layout import LeafLayout, observe_layout
 from meshproof.measured import measure
-from meshproof.memory import program_memory
 from meshproof.numerics import bitwise
 from meshproof.observation import (
     STEPS,
@@ -48,11 +44,22 @@ from meshproof.observation import (
     Program,
     Run,
     Seen,
-    evaluation_set,
     no_lower,
 )
+from meshproof.programs import compile_program
 from meshproof.refusals import Refusals
-from meshproof.returned import canonical, host_batches, loss_of, scalar, shown, state_and_metrics
+from meshproof.returned import (
+    canonical,
+    evaluated,
+    host_batches,
+    loss_of,
+    origin,
+    parameter_paths,
+    scalar,
+    shown,
+    state_and_metrics,
+)
+from meshproof.verdicts import Verdict
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -92,14 +99,14 @@ class _Session:
             "largest_at_birth": largest_at_birth,
             "before": self.attempt(lambda: self.layouts(state)),
             "batch": self.attempt(self.batch_layout, "shard_batch"),
-            "initial": self.attempt(lambda: host(self.tree("parameters", state)), "parameters"),
+            "initial": self.attempt(lambda: self.host(self.tree("parameters", state)), "parameters"),
             "forward_loss": self.attempt(lambda: scalar(self.strategy.loss(state, self.batches[0]), "loss"), "loss"),
             "forward": self.attempt(lambda: self.program("loss", state), "loss"),
             "step": self.attempt(lambda: self.program("train_step", state), "train_step"),
         }
         seen["own_truth"] = self.then(seen["initial"], self.own_truth)
         gradients, seen["promotions"] = self.gradients(state)
-        seen["gradients"] = self.then(gradients, host)
+        seen["gradients"] = self.then(gradients, self.host)
         seen["gradient_layout"] = self.then(gradients, lambda tree: self.layout("gradients", tree))
         seen["unchecked_gradients"] = self.attempt(
             lambda: host(self.strategy.unchecked_gradients(state, self.batches[0])), "unchecked_gradients"
@@ -108,10 +115,10 @@ class _Session:
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))
         seen["moved"] = self.attempt(lambda: moved(where, layout_of(final)))
-        seen["not_finite"] = self.attempt(lambda: not_finite(final))
-        seen["replicas_differ"] = self.attempt(lambda: tuple(self.replicas_differ(final)))
-        seen["evaluation"] = self.attempt(lambda: self.evaluation(final), "evaluate")
-        seen["rerun_differs"] = self.attempt(lambda: self.rerun(final))
+        seen["finite"] = self.attempt(lambda: finite_state(self.held(final)))
+        seen["replicas"] = self.attempt(lambda: replicas(self.shown(final)))
+        seen["evaluation"] = self.attempt(lambda: evaluated(self.strategy, final, self.host_batches), "evaluate")
+        seen["rerun"] = self.attempt(lambda: self.rerun(final))
         seen["implicit_transfers"] = self.attempt(lambda: self.implicit_transfers(final), "shard_batch")
         refusals = Refusals(self.case, self.host_batches[0], self.fresh)
         seen["batch_error"] = self.attempt(refusals.short_batch, "shard_batch")
@@ -127,8 +134,7 @@ class _Session:
         try:
             return look()
         except Exception as error:
-            origin = traceback.extract_tb(error.__traceback__)[-1]
-            return Failed(f"{type(error).__name__}: {error} ({origin.filename}:{origin.lineno} in {origin.name})")
+            return Failed(f"{type(error).__name__}: {error} ({origin(error)})")
 
     def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
         """What ``look`` sees in what was seen, if it was."""
@@ -174,7 +180,7 @@ class _Session:
         return canonical(getattr(self.strategy, part)(state), part)
 
     def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
-        found = dict(leaves(tree))
+        found = dict(in_model_order(leaves(tree), self.model))
         if unmatched := self.case.contract.unmatched(part, found):
             raise LookupError(
                 f"the contract declares {part} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
@@ -216,29 +222,11 @@ class _Session:
         return strict, strict if isinstance(strict, NotSupported | Failed) else ()
 
     def program(self, member: str, state: Any) -> Program | NotSupported:
-        """Compile ``loss`` or ``train_step`` ahead of time; JAX shares the executable with the later call."""
+        """``loss`` or ``train_step``, compiled ahead of time; JAX shares the executable with the later call."""
         function = getattr(self.strategy, member)
         if not hasattr(function, "lower"):
             return no_lower(member)
-        start = time.perf_counter()
-        compiled = function.lower(state, self.batches[0]).compile()
-        seconds = time.perf_counter() - start
-        text = compiled.as_text()
-        cost = compiled.cost_analysis() or {}
-        memory = program_memory(compiled)
-        return Program(
-            collectives=self.census(text),
-            memory=memory or NotSupported("the backend gives no memory analysis"),
-            flops=float(cost.get("flops", float("nan"))),
-            compile_seconds=seconds,
-            host_transfers=host_transfers(text),
-        )
-
-    def census(self, text: str) -> Any:
-        try:
-            return census(text, self.case.mesh)
-        except HloError as error:
-            return Failed(f"the compiled program cannot be read: {error}")
+        return compile_program(function, state, self.batches[0], self.case.mesh)
 
     def train(self, state: Any) -> tuple[Any, Seen[Run]]:
         """``k`` steps with everything recorded; the state that they leave, or the last one that was whole."""
@@ -255,36 +243,36 @@ class _Session:
         return state, Run(tuple(steps), tuple(compilations))
 
     def numbers(self, state: Any, metrics: Mapping[str, Any]) -> Step:
-        parts = (host(self.tree(part, state)) if has_member(self.strategy, part) else {} for part in STATE)
+        parts = (self.host(self.tree(part, state)) if has_member(self.strategy, part) else {} for part in STATE)
         return Step(loss_of(metrics), *parts)
 
-    def replicas_differ(self, state: Any) -> Iterator[str]:
-        """What two devices hold otherwise: of the state, and of the canonical trees where those are made of it."""
-        held = array_leaves(state)
+    @cached_property
+    def model(self) -> tuple[str, ...]:
+        return parameter_paths(self.strategy, self.fresh)
+
+    def host(self, tree: Tree) -> Leaves:
+        return dict(in_model_order(host(tree).items(), self.model))
+
+    def held(self, state: Any) -> list[tuple[str, jax.Array]]:
+        return in_model_order(array_leaves(state), self.model)
+
+    def shown(self, state: Any) -> list[tuple[str, jax.Array]]:
+        """The arrays of a state, and of the canonical trees where those are made of it."""
+        held = self.held(state)
         for part in STATE:
             if has_member(self.strategy, part) and not has_member(self.strategy, "at_rest"):
                 own = {id(array) for _, array in held}
                 held += [leaf for leaf in leaves(self.tree(part, state)) if id(leaf[1]) not in own]
-        return replicas_differ(held)
+        return held
 
-    def evaluation(self, state: Any) -> dict[str, tuple[float, int]]:
-        """Each metric's sum and count over the evaluation set."""
-        totals: dict[str, tuple[float, int]] = {}
-        for batch in evaluation_set(self.host_batches):
-            for name, (value, examples) in self.strategy.evaluate(state, batch).items():
-                so_far, seen = totals.get(name, (0.0, 0))
-                totals[name] = so_far + float(value), seen + int(examples)
-        return totals
-
-    def rerun(self, first: Any) -> tuple[str, ...]:
-        """Leaves of the state that a second run from the same values leaves with other bits."""
-        expected = {path: np.asarray(array) for path, array in array_leaves(first)}
+    def rerun(self, first: Any) -> Verdict:
+        """Whether a second run from the same values leaves the same bits in the state."""
+        expected = {path: np.asarray(array) for path, array in self.held(first)}
         state = self.fresh()
         for batch in self.batches:
             state, _ = self.strategy.train_step(state, batch)
         seen = {path: np.asarray(array) for path, array in array_leaves(state)}
-        verdict = bitwise(expected, seen, names=("the first run", "the second run"))
-        return tuple(f"{record.path} {record.detail}" for record in verdict.failures)
+        return bitwise(expected, seen, f"state after {STEPS} steps", ("the first run", "the second run"))
 
     def implicit_transfers(self, state: Any) -> tuple[str, ...]:
         """What one more step raises where arrays may not be moved between host and devices implicitly."""

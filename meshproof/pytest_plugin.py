@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from meshproof.cases import REFERENCE, TARGETS, Case, ImplementationError, load_cases
 from meshproof.contract import Batch, Judgement
-from meshproof.judging import Judge, Record, Truths, record_of
+from meshproof.judging import Judge, Record, Truths, case_of, record_of
 from meshproof.observation import Observation
 from meshproof.observer import Observer, Outcome, Settings
 from meshproof.report import build_report, write_report
@@ -240,7 +240,7 @@ def conformance(pytestconfig: pytest.Config) -> Conformance:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """The judge of the running test."""
-    return Judge(record_of(request.node), chosen_options(request.config))
+    return Judge(record_of(request.node), chosen_options(request.config), case_of(request.node))
 
 
 def chosen_options(config: pytest.Config) -> str:

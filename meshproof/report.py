@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,21 @@ def schema() -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema())
+
+
+def validate(report: Any) -> None:
+    """Raises ``jsonschema.ValidationError``, of what is furthest from the schema, where this is no report."""
+    error = jsonschema.exceptions.best_match(_validator().iter_errors(report))
+    if error is not None:
+        raise error
+
+
 def write_report(report: Mapping[str, Any], path: Path) -> None:
     """Validate and write. Raises ``jsonschema.ValidationError``."""
-    jsonschema.validate(report, schema())
+    validate(report)
     replace_text(path, json.dumps(report, indent=1))
 
 

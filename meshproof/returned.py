@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from meshproof.cases import has_member
 from meshproof.contract import Batch, Tree, leaves
+from meshproof.observation import evaluation_set
 
 
 def host_batches(returned: Any, count: int) -> list[Batch]:
@@ -63,6 +67,33 @@ def canonical(returned: Any, member: str) -> Tree:
         if not isinstance(leaf, jax.Array | np.ndarray):
             raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
     return returned
+
+
+def evaluated(strategy: Any, state: Any, batches: Sequence[Batch]) -> dict[str, tuple[float, int]]:
+    """Each metric's sum and count over the evaluation set that is made of these batches."""
+    totals: dict[str, tuple[float, int]] = {}
+    for batch in evaluation_set(batches):
+        for name, (value, examples) in strategy.evaluate(state, batch).items():
+            so_far, seen = totals.get(name, (0.0, 0))
+            totals[name] = so_far + float(value), seen + int(examples)
+    return totals
+
+
+def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:
+    """The paths of the parameters in model order: that of the truth, or else of the strategy's own canonical tree."""
+    if has_member(strategy, "truth"):
+        return tuple(path for path, _ in leaves(strategy.truth.initial_parameters()))
+    if has_member(strategy, "parameters"):
+        return tuple(path for path, _ in leaves(canonical(strategy.parameters(fresh()), "parameters")))
+    return ()
+
+
+def origin(error: Exception) -> str:
+    """Where an error was raised: the last line of code on the way to it that is of no library of JAX."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not {"jax", "flax", "optax"} & set(Path(frame.filename).parts)]
+    last = (own or frames)[-1]
+    return f"{last.filename}:{last.lineno} in {last.name}"
 
 
 def shown(value: Any) -> str:

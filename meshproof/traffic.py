@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from meshproof.contract import Communication
 from meshproof.hlo import Collective
+from meshproof.verdicts import compared
 
 Lane = tuple[str, tuple[str, ...]]
 """A logical operation and the mesh axes that it runs over."""
@@ -35,15 +36,12 @@ class Traffic:
         return self.seen / self.budgeted if self.budgeted else 1.0
 
     def __str__(self) -> str:
-        operation, axes = self.lane
-        seen = "an unknown number of" if self.seen is None else f"{self.seen:,}"
+        lane = f"{self.lane[0]} over {'×'.join(self.lane[1])}"
         written = ", ".join(sorted({entry.realized_as for entry in self.entries})) or "nothing"
         phases = ", ".join(sorted({entry.phase for entry in self.entries})) or "none"
-        budget = "; ".join(map(str, self.lines)) or f"no {operation} over {'×'.join(axes)}"
-        return (
-            f"{operation} over {'×'.join(axes)}: {seen} bytes seen (written as {written}; phase {phases}), "
-            f"{self.budgeted:,} allowed, ratio {self.ratio:.3f}; budget: {budget}"
-        )
+        budget = "; ".join(map(str, self.lines)) or f"no line lists {lane}"
+        amount = compared(self.seen, self.budgeted, "bytes")
+        return f"{lane}: {amount} (written as {written}; phase {phases}); budget: {budget}"
 
 
 def compare_traffic(collectives: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:

@@ -19,15 +19,21 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
         hops = {(line.operation, line.axes) for line in budget if line.operation == "collective-permute"}
         between = {axis for _, axes in hops for axis in axes}
         seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
+        judge.traffic(what, (traffic for traffic in seen if traffic.lane in hops and not traffic.exact))
         judge.clear(
-            f"{what}: {traffic}; {executions} executions, expected {expected}"
+            f"{what}: collective-permute over {'×'.join(traffic.lane[1])} runs {executions} times, "
+            f"expected {expected}, once a tick; budget: {'; '.join(map(str, traffic.lines))}"
             for traffic in seen
             if traffic.lane in hops
-            if (executions := [entry.executions for entry in traffic.entries]) != [expected] or not traffic.exact
+            if (executions := [entry.executions for entry in traffic.entries]) != [expected]
         )
-        judge.clear(
-            f"{what}: {traffic}: only activations, gradients and metrics may go from stage to stage"
-            for traffic in seen
-            if between & set(traffic.lane[1])
-            if not traffic.lines or any(line.payload == "parameters" for line in traffic.lines)
+        allowed = ("activations", "gradients", "metrics")
+        judge.traffic(
+            what,
+            (
+                traffic
+                for traffic in seen
+                if between & set(traffic.lane[1])
+                if not traffic.lines or any(line.payload not in allowed for line in traffic.lines)
+            ),
         )

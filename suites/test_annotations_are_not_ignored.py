@@ -12,8 +12,8 @@ def test_annotations_are_not_ignored(case, observation, judge):
     """A parameter that is declared sharded MUST NOT be whole on any device."""
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.clear(
-        f"{leaf.path} is declared {leaf.declared}, but {whole} of {len(leaf.shards)} devices hold all of its "
-        f"{leaf.shape}: the annotation was ignored"
+        f"{leaf.path} is declared {leaf.declared_spec} and lies as {leaf.spec}: {whole} of {len(leaf.shards)} devices "
+        f"hold all of its {leaf.shape}, allowed are none; the annotation was ignored"
         for leaf in judge.see(judge.see(observation.at_birth).parameters)
         if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in mesh_axes(leaf.declared)) > 1
         if (whole := sum(shard.shape == leaf.shape for shard in leaf.shards))

@@ -41,7 +41,8 @@ def test_too_few_microbatches_are_warned_of(case, observation, judge):
     counts = count(case.strategy.schedule)
     numbers = (counts.microbatches, counts.stages, round(100 * (1 - counts.bubble)))
     if all(list(names(warning, *numbers)) for warning in observation.warnings):
-        judge.fail([f"no warning names {numbers[0]} microbatches, {numbers[1]} stages and {numbers[2]}%"])
+        expected = f"expected is one that names {numbers[0]} microbatches, {numbers[1]} stages and {numbers[2]}%"
+        judge.fail([f"no such warning among the {len(observation.warnings)} seen, {observation.warnings}; {expected}"])
 
 
 @pytest.mark.clause("ERR-1", applies=distributed)
@@ -53,7 +54,7 @@ def test_large_meshes_are_refused(case, observation, judge):
 def names(message, *numbers):
     """What a message fails to say."""
     if not message:
-        yield f"it was not refused; expected an error that names {' and '.join(map(str, numbers))}"
+        yield f"it was not refused, no error was raised; expected an error that names {' and '.join(map(str, numbers))}"
         return
     missing = [number for number in numbers if not re.search(rf"(?<!\d){number}(?!\d)", message)]
     if missing:

@@ -11,9 +11,11 @@ def test_batches_are_sharded(case, observation, judge):
     judge.promised(case.contract.batch, "layout of the batch")
     batch = judge.see(observation.batch)
     judge.declared(batch.fields)
-    judge.clear(f"{shard} does not hold its own part of the batch" for shard in batch.displaced)
+    shards = sum(len(field.shards) for field in batch.fields)
+    first = f"{len(batch.displaced)} of {shards} shards do not hold their declared part of the host batch, the first is"
+    judge.clear(f"{first} {shard}" for shard in batch.displaced[:1])
     judge.clear(
-        f"{field.path}: position {shard.position} holds all {field.shape[0]} examples"
+        f"{field.path} is declared {field.declared_spec}: position {shard.position} holds all {field.shape[0]} examples"
         for field in batch.fields
         for shard in field.shards
         if shard.shape == field.shape

@@ -14,4 +14,4 @@ def test_bytes_equal_theory(case, observation, judge):
         seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
         for traffic in seen:
             judge.ratio(traffic.ratio)
-        judge.clear(f"{what}: {traffic}" for traffic in seen if not traffic.exact)
+        judge.traffic(what, (traffic for traffic in seen if not traffic.exact))

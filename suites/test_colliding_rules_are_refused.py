@@ -17,8 +17,9 @@ def test_colliding_rules_are_refused(case, judge):
     case.strategy.lay_out({one: mesh_axis})
     message = refusal(case.strategy, {one: mesh_axis, other: mesh_axis})
     named = (one, other, mesh_axis, path)
-    judge.clear([] if message else [f"they were not; expected an error that names {', '.join(named)}"])
-    judge.clear(f"the error does not name {name}: {message!r}" for name in named if name not in message)
+    accepted = f"{path}: {one} and {other} were both put on {mesh_axis}"
+    judge.clear([] if message else [f"{accepted}; expected an error that names {', '.join(named)}"])
+    judge.clear(f"{path}: the error does not name {name}: {message!r}" for name in named if name not in message)
 
 
 def refusal(strategy, rules):

@@ -11,4 +11,4 @@ def test_compile_facts_are_recorded(observation, judge):
     step = judge.see(observation.step)
     for name, value in (("compile seconds", step.compile_seconds), ("FLOPs", step.flops)):
         if not (math.isfinite(value) and value > 0):
-            judge.fail([f"{name}: {value} was recorded, expected a positive number"])
+            judge.fail([f"{name} of the step: {value} was recorded, expected a positive number"])

@@ -25,6 +25,6 @@ def test_evaluation_equals_truth(case, observation, judge):
     )
     if true.doubtful:
         judge.fail([f"{true.doubtful} of {true.count} examples are too near to two classes to be judged"])
-    if seen["correct"][0] != true.correct:
-        judge.fail([f"{seen['correct'][0]:g} of {true.count} examples count as correct, truth has {true.correct}"])
+    source = f"truth, of {true.count} examples"
+    judge.equal("counted as correct", seen["correct"][0], true.correct, "examples", source)
     judge.numbers([judge_loss(seen["loss"][0], true.loss, true.deviation, "summed loss")])

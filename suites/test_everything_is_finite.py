@@ -7,23 +7,20 @@ import pytest
 
 from meshproof.cases import has_member
 from meshproof.contract import leaves
-from meshproof.numerics import VACUOUS, judge_trajectory
+from meshproof.numerics import VACUOUS, finite, judge_trajectory
 from suites.applicability import in_float32
 
 
 @pytest.mark.clause("NUM-10")
 def test_everything_is_finite(case, observation, judge):
     """Every value of a run MUST be finite: in the state, and in all that the strategy shows."""
-    judge.clear(f"{array} of the state is not finite after training" for array in judge.see(observation.not_finite))
-    seen = {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.run).steps)}
-    for member, part in (("gradients", "gradients"), ("parameters", "initial")):
+    seen = {}
+    for member, part in (("parameters", "initial"), ("gradients", "gradients")):
         if has_member(case.strategy, member):
             seen[part] = judge.see(getattr(observation, part))
-    judge.clear(
-        f"{path}: {int((~np.isfinite(value)).sum())} of {np.size(value)} values are not finite"
-        for path, value in leaves(seen)
-        if not np.isfinite(value).all()
-    )
+    seen |= {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.run).steps)}
+    shown = finite({path: np.asarray(value) for path, value in leaves(seen)}, "what the strategy shows")
+    judge.numbers([shown, judge.see(observation.finite)])
 
 
 @pytest.mark.clause("NUM-10", applies=in_float32)

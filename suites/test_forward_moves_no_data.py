@@ -14,4 +14,4 @@ def test_forward_moves_no_data(case, observation, judge):
     judge.promised(case.contract.forward, "communication budget of the forward pass")
     scalars = [line for line in case.contract.forward if line.payload == "metrics"]
     seen = judge.see(judge.see(observation.forward).collectives)
-    judge.clear(str(traffic) for traffic in compare_traffic(seen, scalars) if not traffic.exact)
+    judge.traffic("forward", (traffic for traffic in compare_traffic(seen, scalars) if not traffic.exact))

@@ -15,4 +15,4 @@ def test_gradients_are_reduced_once(case, observation, judge):
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(judge.see(observation.step).collectives)
     reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
-    judge.clear(str(traffic) for traffic in reductions if not traffic.exact)
+    judge.traffic("step", (traffic for traffic in reductions if not traffic.exact))

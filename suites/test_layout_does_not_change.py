@@ -11,4 +11,4 @@ def test_layout_does_not_change(case, observation, judge):
     after = judge.see(observation.after)
     for part in ("parameters", "optimizer_state"):
         if getattr(case.contract, part) is not None:
-            judge.declared(judge.see(getattr(after, part)))
+            judge.declared(judge.see(getattr(after, part)), "after training")

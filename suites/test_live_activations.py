@@ -33,20 +33,18 @@ def test_live_activations(case, cases, observation, observe_also, judge):
     twins = [other for other in cases if is_gpipe_twin(case, other)]
     twin = judge.promised(twins[0] if twins else None, "GPipe form to compare with")
     own, whole = count(case.strategy.schedule), count(twin.strategy.schedule)
-    if own.live > own.stages or whole.live != whole.microbatches:
-        judge.fail(
-            [f"{own.live} activations are live at once, {whole.live} in {twin.id}; expected at most {own.stages}"]
-        )
+    judge.at_most("activations live at once", own.live, own.stages, "activations", "theory: one for each stage")
+    source = f"theory: one for each microbatch of {twin.id}"
+    judge.equal("activations live at once in GPipe", whole.live, whole.microbatches, "activations", source)
     step, other = judge.see(observation.step), judge.see(observe_also(twin).step)
     activation = bytes_handed_on(step, judge)
     saved = (judge.see(other.memory).temporary - judge.see(step.memory).temporary) / activation
     judge.margin(whole.live - own.live - 0.5, max(saved, 0.0))
     if round(saved) < whole.live - own.live:
-        judge.fail(
-            [
-                f"the step takes {saved:.2f} activations of {activation:,.0f} bytes less than {twin.id}; "
-                f"expected {whole.live - own.live}, from {whole.live} to {own.live}"
-            ]
+        less = f"temporary memory: {saved:.2f} activations of {activation:,.0f} bytes less than {twin.id} seen"
+        theory = f"theory: from {whole.live} live ones to {own.live}"
+        judge.measured(
+            [f"{less}, at least {whole.live - own.live} allowed, margin {judge.record.margin:.3g}; {theory}"]
         )
 
 

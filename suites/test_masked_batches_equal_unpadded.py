@@ -25,7 +25,8 @@ def test_masks_are_uneven(case, observation, judge):
     host = np.asarray(next(iter(case.strategy.batches(1)))[case.contract.mask])
     counts = {int(host[slice(*shard.index[0])].sum()) for shard in valid.shards}
     if len(counts) == 1:
-        judge.fail([f"every device has {counts.pop()} valid examples: give some more than others"])
+        counted = f"{case.contract.mask}: every device has {counts.pop()} valid examples"
+        judge.fail([f"{counted}, allowed are numbers that differ: give some devices more than others"])
 
 
 def without_padding(batch, mask):

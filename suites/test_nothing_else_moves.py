@@ -9,7 +9,7 @@ def judge_program(what, case, observation, judge):
     """Whatever moves must stand in the budget of this program."""
     budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
     seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
-    judge.clear(f"{what}: {traffic}" for traffic in seen if not traffic.lines)
+    judge.traffic(what, (traffic for traffic in seen if not traffic.lines))
 
 
 @pytest.mark.clause("COM-10")

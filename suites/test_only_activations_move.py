@@ -15,4 +15,4 @@ def test_only_activations_move(case, observation, judge):
         lines = [line for line in budget if line.payload == "activations" and line.operation != "collective-permute"]
         axes = {axis for line in lines for axis in line.axes}
         seen = compare_traffic(judge.see(judge.see(program).collectives), budget)
-        judge.clear(f"{what}: {t}" for t in seen if axes & set(t.lane[1]) and not t.exact)
+        judge.traffic(what, (traffic for traffic in seen if axes & set(traffic.lane[1]) and not traffic.exact))

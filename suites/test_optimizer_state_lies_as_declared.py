@@ -7,5 +7,5 @@ import pytest
 def test_optimizer_state_lies_as_declared(case, observation, judge):
     """Every optimizer-state leaf MUST have its declared PartitionSpec, from birth."""
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
-    for layouts in (observation.at_birth, observation.before):
-        judge.declared(judge.see(judge.see(layouts).optimizer_state))
+    for layouts, when in ((observation.at_birth, "at birth"), (observation.before, "before training")):
+        judge.declared(judge.see(judge.see(layouts).optimizer_state), when)

@@ -16,9 +16,10 @@ def test_parameters_are_gathered_once(case, observation, judge):
     lanes = [
         t for t in compare_traffic(judge.see(judge.see(observation.step).collectives), budget) if t.lane[1] in axes
     ]
-    judge.clear(str(traffic) for traffic in lanes if not traffic.exact)
+    judge.traffic("step", (traffic for traffic in lanes if not traffic.exact))
     judge.clear(
-        f"{entry.operation} over {'×'.join(entry.axes)} is written by hand, the compiled step has {entry.realized_as}"
+        f"{entry.operation} over {'×'.join(entry.axes)} is written by hand, the compiled step has {entry.realized_as}; "
+        f"budget: {'; '.join(map(str, traffic.lines))}"
         for traffic in lanes
         for entry in traffic.entries
         if case.contract.explicit and not entry.realized_as.startswith(entry.operation)

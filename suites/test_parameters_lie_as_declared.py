@@ -7,5 +7,5 @@ import pytest
 def test_parameters_lie_as_declared(case, observation, judge):
     """Every parameter MUST have its declared PartitionSpec on its mesh, from birth."""
     judge.promised(case.contract.parameters, "layout of the parameters")
-    for layouts in (observation.at_birth, observation.before):
-        judge.declared(judge.see(judge.see(layouts).parameters))
+    for layouts, when in ((observation.at_birth, "at birth"), (observation.before, "before training")):
+        judge.declared(judge.see(judge.see(layouts).parameters), when)

@@ -14,7 +14,5 @@ def test_rematerialisation_spares_memory(case, cases, observation, observe_also,
     twin = judge.promised(unrematerialised(case, cases), "form that keeps all activations to compare with")
     own, whole = (judge.see(judge.see(seen.step).memory).temporary for seen in (observation, observe_also(twin)))
     judge.margin(spared, max(whole - own, 0))
-    if whole - own < spared:
-        judge.fail(
-            [f"the step takes {own:,} bytes of temporary memory, {twin.id} {whole:,}; expected {spared:,} less than it"]
-        )
+    source = f"theory: {spared:,} bytes of activations less than {twin.id}, which takes {whole:,}"
+    judge.at_most("temporary memory of the step", own, whole - spared, "bytes per device", source)

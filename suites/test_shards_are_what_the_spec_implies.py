@@ -23,11 +23,17 @@ def problems(leaf, mesh):
     if len(held) != len(leaf.shards) or held.keys() != expected.keys():
         yield f"{leaf.path}: shards on positions {sorted(held)}, expected one on each of {sorted(expected)}"
         return
+    wrong = []
     for position, index in expected.items():
         shard, shape = held[position], tuple(stop - start for start, stop in index)
         size = leaf.itemsize * prod(shape)
         if (shard.index, shard.shape, shard.bytes) != (index, shape, size):
-            yield (
-                f"{leaf.path} on position {position}: part {shard.index} of shape {shard.shape} and {shard.bytes} "
-                f"bytes, expected part {index} of shape {shape} and {size} bytes"
+            wrong.append(
+                f"position {position} holds part {shard.index} of shape {shard.shape} and {shard.bytes} bytes, "
+                f"declared is part {index} of shape {shape} and {size} bytes"
             )
+    if wrong:
+        yield (
+            f"{leaf.path} {leaf.shape} lies as {leaf.spec}, declared is {leaf.declared_spec}: {len(wrong)} of "
+            f"{len(expected)} devices hold another part; {wrong[0]}"
+        )

@@ -5,6 +5,10 @@ import pytest
 from meshproof.memory import theoretical_bytes
 from suites.applicability import stored_otherwise, unless
 
+MOMENTS = {"at_birth": "at birth", "before": "before training", "after": "after training"}
+UNIT = "bytes on the fullest device"
+THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"
+
 
 @pytest.mark.clause("MEM-1")
 def test_state_bytes_equal_theory(case, observation, judge):
@@ -15,11 +19,10 @@ def test_state_bytes_equal_theory(case, observation, judge):
     for when in ("at_birth", "before", "after"):
         layouts = judge.see(getattr(observation, when))
         leaves = (*judge.see(layouts.parameters), *judge.see(layouts.optimizer_state))
-        sizes = (theoretical_bytes([leaf], case.mesh) for leaf in leaves)
-        expected = sum(size for leaf, size in zip(leaves, sizes, strict=True) if size > leaf.itemsize)
+        sizes = {leaf: theoretical_bytes([leaf], case.mesh) for leaf in leaves}
+        expected = sum(size for leaf, size in sizes.items() if size > leaf.itemsize)
         seen = layouts.state_bytes - layouts.scalar_bytes
-        if seen != expected:
-            judge.fail([f"{when}: {seen:,} bytes of state on the fullest device, theory says {expected:,}"])
+        judge.equal(f"state {MOMENTS[when]}", seen, expected, UNIT, f"{THEORY}; {furthest(sizes)}")
 
 
 @pytest.mark.clause("MEM-1", applies=unless(stored_otherwise))
@@ -29,6 +32,13 @@ def test_gradient_bytes_equal_theory(case, observation, judge):
     judge.promised(case.contract.gradients, "layout of the gradients")
     leaves = judge.see(observation.gradient_layout)
     judge.declared(leaves)
-    seen, expected = sum(leaf.bytes_per_device for leaf in leaves), theoretical_bytes(leaves, case.mesh)
-    if seen != expected:
-        judge.fail([f"{seen:,} bytes of gradients on the fullest device, theory says {expected:,}"])
+    sizes = {leaf: theoretical_bytes([leaf], case.mesh) for leaf in leaves}
+    seen = sum(leaf.bytes_per_device for leaf in leaves)
+    judge.equal("gradients", seen, sum(sizes.values()), UNIT, f"{THEORY}; {furthest(sizes)}")
+
+
+def furthest(sizes):
+    """The leaf whose bytes are furthest from theory, if any leaf's are."""
+    leaf = max(sizes, key=lambda leaf: abs(leaf.bytes_per_device - sizes[leaf]))
+    held, size = leaf.bytes_per_device, sizes[leaf]
+    return f"furthest is {leaf.path} with {held:,} bytes for {size:,}" if held != size else "every leaf is as it says"

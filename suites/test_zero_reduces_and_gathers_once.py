@@ -15,10 +15,10 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
     for what, program in (("forward", observation.forward), ("step", observation.step)):
         budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
         seen = compare_traffic(judge.see(judge.see(program).collectives), budget)
-        judge.clear(f"{what}: {traffic}" for traffic in seen if not traffic.exact)
+        judge.traffic(what, (traffic for traffic in seen if not traffic.exact))
     leaves = judge.see(judge.see(observation.before).optimizer_state)
     sharded = {leaf.path.partition("/")[2]: leaf for leaf in leaves if any(leaf.declared or ())}
     updated = sum(leaf.itemsize * math.prod(leaf.shape) for leaf in sharded.values())
-    gathered = sum(line.bytes for line in budget if line.payload == "parameters")
-    if gathered != updated:
-        judge.fail([f"{gathered:,} bytes of parameters are gathered, {updated:,} are updated in shards"])
+    gathers = [line for line in budget if line.payload == "parameters"]
+    gathered, lines = sum(line.bytes for line in gathers), "; ".join(map(str, gathers)) or "no line for parameters"
+    judge.equal("parameters gathered", gathered, updated, "bytes", f"those updated in shards; budget: {lines}")

@@ -80,7 +80,15 @@ def test_messages_name_the_place():
     report = run_suites("tests.implementations.adapters")
     assert "momentum/w_in is not truth: it is truth times 8" in verdicts(report, "sum_for_mean")["failed"]["NUM-3"]
     message = verdicts(report, "momentum_whole")["failed"]["SHD-2"]
-    assert "momentum/w_in (16, 32) lies as" in message and "declared is ('data',)" in message
+    assert "momentum/w_in (16, 32) lies as" in message and "declared is P" in message
+
+
+def test_the_place_of_one_fault_is_named():
+    """Where one leaf of an adapter is not reduced, the messages name it first, and the bytes that do not move."""
+    failed = verdicts(run_suites("tests.implementations.adapters"), "one_leaf_forgotten")["failed"]
+    assert "after step 1: 1 of 2 leaves failed, first momentum/w_out in model order" in failed["NUM-3"]
+    assert f"all-reduce over data: {4 * 16 * 32 + 4:,} bytes seen, 3,076 allowed, 1,024 too few" in failed["COM-2"]
+    assert "budget: all-reduce of gradients over data: 3,072 bytes" in failed["COM-2"]
 
 
 def test_what_is_left_out_is_not_supported():

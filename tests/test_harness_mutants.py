@@ -32,7 +32,7 @@ class Mutant:
 
 MUTANTS = {
     "a comparator that is always content": Mutant(
-        "meshproof/numerics.py", "return bool(self.records) and not self.failures", "return True", "test_numerics.py"
+        "meshproof/verdicts.py", "return bool(self.records) and not self.failures", "return True", "test_numerics.py"
     ),
     "a census that sees nothing": Mutant(
         "meshproof/hlo/census.py", "    _check_mesh(mesh)\n", "    return ()\n", "hlo/test_census.py"

@@ -45,6 +45,17 @@ def test_every_clause_has_a_saboteur():
     assert {clause.id for clause in read_clauses()} - planted == elsewhere
 
 
+def test_every_message_is_whole(failures):
+    """Whatever was planted: the case, what is allowed, the margin, the budget or the first leaf, and how to run it."""
+    for name, by_clause in failures.items():
+        for clause, message in by_clause.items():
+            if name == "crash" or "Error" in message:
+                continue
+            parts = [f"{clause} is violated", f"strategy {name}, ", "margin", "alone: pytest 'suites/"]
+            parts += {"COM": ["budget: "], "MEM": ["allowed"]}.get(clause[:3], [])
+            assert [part for part in parts if part not in message] == [], message
+
+
 def test_messages_say_what_to_do(failures):
     """A failure names clause, strategy, mesh, leaf, observed, allowed, margin and how to run it alone."""
     message = failures["sum_for_mean"]["NUM-2"]
@@ -56,10 +67,11 @@ def test_messages_say_what_to_do(failures):
 
 
 def test_traffic_messages_name_the_budget(failures):
-    """A communication failure names operation, axes, bytes seen and allowed, ratio, and the line of the budget."""
+    """A communication failure names operation, axes, bytes seen and allowed, margin, and the line of the budget."""
     message = failures["reduced_twice"]["COM-2"]
     assert "all-reduce over data: 1,867,860 bytes seen" in message
-    assert "933,932 allowed, ratio 2.000; budget: all-reduce of gradients over data: 933,928 bytes" in message
+    assert "933,932 allowed, 933,928 too many, margin 2.000" in message
+    assert "; budget: all-reduce of gradients over data: 933,928 bytes" in message
 
 
 def test_a_crash_is_a_failed_case_with_the_signals_name(failures):

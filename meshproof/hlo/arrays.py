@@ -5,6 +5,7 @@ stored.
 """
 
 from meshproof.hlo.dataflow import Dataflow
+from meshproof.hlo.errors import HloError
 from meshproof.hlo.parser import parse
 from meshproof.hlo.shapes import Shape
 
@@ -41,4 +42,7 @@ def largest_array(text: str) -> Shape:
         for instruction in computation.instructions
         for shape in instruction.shapes
     )
-    return max(held, key=lambda shape: shape.elements)
+    largest = max(held, key=lambda shape: shape.elements, default=None)
+    if largest is None:
+        raise HloError("the program holds no array at all; expected a whole module")
+    return largest

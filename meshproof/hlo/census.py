@@ -12,10 +12,11 @@ from math import prod
 from typing import NamedTuple
 
 from meshproof.hlo.async_fusions import AsyncFusions
-from meshproof.hlo.collectives import BASES, CONTINUATIONS, Written, check_silent, read_collective
+from meshproof.hlo.collectives import BASES, CONTINUATIONS, Written, check_continuation, check_silent, read_collective
 from meshproof.hlo.dataflow import CALLERS, Dataflow
 from meshproof.hlo.errors import HloError
 from meshproof.hlo.loops import trip_count
+from meshproof.hlo.order import check_order
 from meshproof.hlo.parser import Computation, Instruction, Module, parse
 from meshproof.hlo.realisations import Realisations
 from meshproof.hlo.tensors import Tensor, carried
@@ -123,10 +124,10 @@ class _Profiler:
         self._realisations = Realisations(self._flow, prod(mesh.values()))
         self._async_fusions = AsyncFusions(self._flow)
         self._profiles: dict[str, Profile] = {}
-        self._open: set[str] = set()
 
     def entry(self) -> Profile:
         self._refuse_unknown()
+        check_order(self._flow)
         profile = self._profile(self._module.entry)
         for computation in self._module.computations.values():
             if computation.name not in self._profiles:
@@ -137,9 +138,11 @@ class _Profiler:
         for computation in self._module.computations.values():
             for instruction in computation.instructions:
                 text = instruction.text
-                if instruction.opcode in BASES or instruction.opcode in CONTINUATIONS:
+                if instruction.opcode in BASES:
                     continue
-                if (
+                if instruction.opcode in CONTINUATIONS:
+                    check_continuation(instruction)
+                elif (
                     "replica_groups" in text
                     or "channel_id" in text
                     or "source_target_pairs" in text
@@ -156,9 +159,6 @@ class _Profiler:
     def _profile(self, computation: Computation) -> Profile:
         if computation.name in self._profiles:
             return self._profiles[computation.name]
-        if computation.name in self._open:
-            raise HloError(f"computation {computation.name} calls itself", computation.line)
-        self._open.add(computation.name)
         total: Profile = {}
         for instruction in computation.instructions:
             opcode = instruction.opcode
@@ -166,7 +166,6 @@ class _Profiler:
                 _add(total, self._called(computation, instruction))
             elif opcode in BASES:
                 _add(total, self._moved(computation, instruction))
-        self._open.discard(computation.name)
         self._profiles[computation.name] = total
         return total
 

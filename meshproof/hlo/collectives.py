@@ -33,8 +33,9 @@ CONTINUATIONS = frozenset(
 )
 Attributes = dict[str, tuple[str, int]]
 _PAIRS_OF_SEND = re.compile(r'_xla_send_recv_source_target_pairs="?')
-_PAIRS = re.compile(r"\{(?:\{\d+,\d+\}(?:,\s*\{\d+,\d+\})*)?\}")
+_PAIRS = re.compile(r"\{(?:\{\d{1,9},\d{1,9}\}(?:,\s*\{\d{1,9},\d{1,9}\})*)?\}")
 _PAIR = re.compile(r"(\d+),(\d+)")
+_KEEPERS = ("all-to-all", "collective-permute")
 _COMMUNICATES = ("replica_groups", "source_target_pairs", "channel_id")
 
 
@@ -81,6 +82,12 @@ def read_collective(
     written = Written(instruction, operation, groups, axes, shapes)
     _check_result(written)
     return written
+
+
+def check_continuation(instruction: Instruction) -> None:
+    """Refuse a second half that says what only first halves do: it may be one whose name was damaged."""
+    if "replica_groups=" in instruction.text or ", source_target_pairs=" in instruction.text:
+        raise instruction.refuse(unknown(f"{instruction.opcode} with groups or pairs of its own"))
 
 
 def check_silent(instruction: Instruction) -> None:
@@ -147,11 +154,17 @@ def _contributions(
 
 def _check_result(written: Written) -> None:
     """What the result's shapes say must agree with what was derived from the operands."""
-    instruction = written.instruction
-    if written.operation not in _GROUPED or instruction.opcode.endswith("-start"):
-        return
+    instruction, count = written.instruction, len(written.shapes)
     results = instruction.shapes
-    for shape, result in zip(written.shapes, results, strict=len(results) == len(written.shapes)):
+    if written.operation not in _GROUPED:
+        if instruction.opcode in _KEEPERS and count == len(instruction.operands):
+            _check_kept(written, results)
+        return
+    if instruction.opcode.endswith("-start") and len(results) > count:
+        results = results[count : 2 * count]  # after the operands; what may follow is the backend's own
+    if len(results) != count:
+        raise instruction.refuse(unknown(f"{instruction.opcode} of {count} arrays has {len(results)} results"))
+    for shape, result in zip(written.shapes, results, strict=True):
         larger, smaller = (result, shape) if written.operation == "all-gather" else (shape, result)
         factor = 1 if written.operation == "all-reduce" else written.group_size
         # TPU reduces f32 and writes bf16 in one all-reduce: what moves is the operand, as its reducer's type shows.
@@ -159,3 +172,11 @@ def _check_result(written: Written) -> None:
         if larger.elements != smaller.elements * factor or not (converts or larger.dtype == smaller.dtype):
             problem = f"{written.operation} over {written.group_size} positions turns {shape} into {result}"
             raise instruction.refuse(unknown(problem))
+
+
+def _check_kept(written: Written, results: tuple[Shape, ...]) -> None:
+    """What only changes hands has as many elements afterwards."""
+    given, taken = (sum(shape.elements for shape in shapes) for shapes in (written.shapes, results))
+    if given != taken:
+        problem = f"{written.operation} turns {given:,} elements into {taken:,}"
+        raise written.instruction.refuse(unknown(problem))

@@ -1,7 +1,9 @@
 """Who defines, uses and calls what. Built per computation when first asked for, and kept."""
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from meshproof.hlo.errors import unknown
@@ -19,8 +21,9 @@ CALLERS = {
 }
 _NAME = re.compile(r"%?([^\s,{}%]+)")
 _CALLS = re.compile(r", calls=%?([^\s,]+)")
-_SOURCES = frozenset({"parameter", "constant", "iota", "partition-id", "replica-id"})
-_INDEX = re.compile(r", index=(\d+)")
+SOURCES = frozenset({"parameter", "constant", "iota", "partition-id", "replica-id"})
+_INDEX = re.compile(r", index=(\d{1,9})(?!\d)")
+_NUMBER = re.compile(r"\d{1,9}")
 
 
 def element_of(instruction: Instruction) -> int:
@@ -29,6 +32,14 @@ def element_of(instruction: Instruction) -> int:
     if match is None:
         raise instruction.refuse("expected a get-tuple-element with index=")
     return int(match[1])
+
+
+def number_of(parameter: Instruction) -> int:
+    """Which argument a parameter is."""
+    match parameter.operands:
+        case (number,) if _NUMBER.fullmatch(number):
+            return int(number)
+    raise parameter.refuse("expected a parameter with its number, as in parameter(0)")
 
 
 class CallSite(NamedTuple):
@@ -57,9 +68,6 @@ class Dataflow:
         """Instructions of a computation by name."""
         if computation.name not in self._definitions:
             found = {instruction.name: instruction for instruction in computation.instructions}
-            if len(found) < len(computation.instructions):
-                twice = computation.instructions[-1]
-                raise twice.refuse(f"computation {computation.name} defines a name twice")
             self._definitions[computation.name] = found
         return self._definitions[computation.name]
 
@@ -83,7 +91,7 @@ class Dataflow:
         if computation.name not in self._users:
             users: dict[str, list[tuple[Instruction, int]]] = {}
             for instruction in computation.instructions:
-                if instruction.opcode not in _SOURCES:
+                if instruction.opcode not in SOURCES:
                     for index, operand in enumerate(instruction.operands):
                         users.setdefault(operand, []).append((instruction, index))
             self._users[computation.name] = users
@@ -92,7 +100,7 @@ class Dataflow:
     def parameter(self, computation: Computation, index: int) -> Instruction | None:
         """The parameter of this number, if the computation has one."""
         if computation.name not in self._parameters:
-            found = {int(i.operands[0]): i for i in computation.instructions if i.opcode == "parameter"}
+            found = {number_of(i): i for i in computation.instructions if i.opcode == "parameter"}
             self._parameters[computation.name] = found
         return self._parameters[computation.name].get(index)
 
@@ -121,15 +129,22 @@ class Dataflow:
             for attribute in CALLERS.get(instruction.opcode, ())
             if attribute in values
         }
-        if not found and instruction.opcode in CALLERS:
+        incomplete = instruction.opcode == "while" and [len(callees) for callees in found.values()] != [1, 1]
+        if (not found or incomplete) and instruction.opcode in CALLERS:
             wanted = "=, ".join(CALLERS[instruction.opcode])
-            raise instruction.refuse(unknown(f"{instruction.opcode} names no computation; expected {wanted}="))
+            raise instruction.refuse(unknown(f"{instruction.opcode} names not what it runs; expected {wanted}="))
         return found
 
     def _computation(self, instruction: Instruction, name: str) -> Computation:
         if name not in self.module.computations:
             raise instruction.refuse(f"computation {name} is not in the text: it is truncated")
         return self.module.computations[name]
+
+    def called(self, computation: Computation) -> Iterator[Computation]:
+        """Every computation that one runs, as often as it does."""
+        for instruction in computation.instructions:
+            if instruction.opcode in CALLERS:
+                yield from chain.from_iterable(self.callees(instruction).values())
 
     @cached_property
     def call_sites(self) -> dict[str, list[CallSite]]:

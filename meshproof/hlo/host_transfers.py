@@ -20,5 +20,7 @@ def _leaves_device(instruction: Instruction) -> bool:
     if instruction.opcode in _IF_TO_HOST:
         return instruction.attributes.get("is_host_transfer", ("", 0))[0] == "true"
     if instruction.opcode == "custom-call":
+        if "custom_call_target" not in instruction.attributes:
+            raise instruction.refuse("expected a custom-call with custom_call_target=")
         return "callback" in instruction.attributes["custom_call_target"][0]
     return instruction.opcode in _ALWAYS

@@ -8,12 +8,12 @@ cannot be derived is None, *unknown*: never 1, never 0.
 import re
 from typing import NamedTuple
 
-from meshproof.hlo.dataflow import Dataflow, element_of
+from meshproof.hlo.dataflow import Dataflow, element_of, number_of
 from meshproof.hlo.parser import Computation, Instruction
 
-_KNOWN = re.compile(r'"known_trip_count":\s*\{\s*"n":\s*"?(\d+)"?')
+_KNOWN = re.compile(r'"known_trip_count":\s*\{\s*"n":\s*"?(\d{1,18})(?!\d)"?')
 _DIRECTION = re.compile(r"\bdirection=([A-Z]+)")
-_INTEGER = re.compile(r"-?\d+")
+_INTEGER = re.compile(r"-?\d{1,19}")
 _SAME_VALUE = frozenset({"copy", "bitcast", "convert", "reshape", "copy-done", "copy-start"})
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
@@ -99,7 +99,7 @@ def _value(flow: Dataflow, computation: Computation, name: str, given: list[Valu
             literal = instruction.operands[0] if instruction.operands else ""
             return Value(None, int(literal)) if _INTEGER.fullmatch(literal) else None
         case "parameter" if given is not None:
-            index = int(instruction.operands[0])
+            index = number_of(instruction)
             return given[index] if index < len(given) else None
         case "get-tuple-element" if given is None:
             source = flow.definition(computation, instruction.operands[0])

@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable
 
-from meshproof.hlo.dataflow import CallSite, Dataflow, element_of
+from meshproof.hlo.dataflow import CallSite, Dataflow, element_of, number_of
 from meshproof.hlo.parser import Computation, Instruction
 from meshproof.hlo.replica_groups import Groups
 
@@ -23,9 +23,9 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "remainder": lambda a, b: a % b if b else 0,
     "and": operator.and_,
     "or": operator.or_,
-    "shift-left": lambda a, b: a << b if b < 64 else 0,
-    "shift-right-logical": operator.rshift,
-    "shift-right-arithmetic": operator.rshift,
+    "shift-left": lambda a, b: a << b if 0 <= b < 64 else 0,
+    "shift-right-logical": lambda a, b: a >> b if 0 <= b < 64 else 0,
+    "shift-right-arithmetic": lambda a, b: a >> b if 0 <= b < 64 else 0,
     "maximum": max,
     "minimum": min,
 }
@@ -82,7 +82,7 @@ class OffsetReader:
             return (0,) * self._devices
         if opcode == "constant":
             literal = at.operands[0] if len(at.operands) == 1 else ""
-            return (int(literal),) * self._devices if re.fullmatch(r"-?\d+", literal) else None
+            return (int(literal),) * self._devices if re.fullmatch(r"-?\d{1,19}", literal) else None
         if opcode in _SAME:
             return self._evaluate(computation, self._flow.operand(computation, at, 0), inside)
         if opcode in _ARITHMETIC:
@@ -103,7 +103,10 @@ class OffsetReader:
         if at.opcode != "dynamic-slice" or table is None or len(at.operands) != 2:
             return None
         places = self._evaluate(computation, self._flow.operand(computation, at, 1), inside)
-        entries = [int(entry) for entry in table[1].split(",") if entry.strip()]
+        literals = [entry.strip() for entry in table[1].split(",") if entry.strip()]
+        if not all(re.fullmatch(r"-?\d{1,19}", literal) for literal in literals):
+            return None
+        entries = [int(literal) for literal in literals]
         if places is None or any(not 0 <= place < len(entries) for place in places):
             return None
         return tuple(entries[place] for place in places)
@@ -130,7 +133,7 @@ class OffsetReader:
             site = inside[-1] if inside else self.only_site(computation)
             if site is None or self._flow.callees(site.instruction).get("body"):
                 return None
-            argument = self._flow.operand(site.caller, site.instruction, int(at.operands[0]))
+            argument = self._flow.operand(site.caller, site.instruction, number_of(at))
             return site.caller, argument, inside[:-1]
         if at.opcode == "get-tuple-element" and not inside:
             return self._before_loop(computation, at)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from meshproof.hlo.errors import HloError, unknown
-from meshproof.hlo.shapes import Shape, read_shapes
+from meshproof.hlo.shapes import Shape, read_count, read_shapes
 
 _ARRAY_TYPED = re.compile(r"\s+(ROOT )?%?(\S+) = ([^\s(]\S*) ([a-z][a-z0-9-]*)\(")
 _TUPLE_TYPED = re.compile(r"\s+(ROOT )?%?(\S+) = \(")
@@ -86,12 +86,12 @@ class Module:
     @property
     def replica_count(self) -> int:
         """Replicas of the program; 1 where the header is silent."""
-        return int(self.attributes.get("replica_count", "1"))
+        return read_count(self.attributes, "replica_count")
 
     @property
     def num_partitions(self) -> int:
         """Devices one replica is partitioned over; 1 where the header is silent."""
-        return int(self.attributes.get("num_partitions", "1"))
+        return read_count(self.attributes, "num_partitions")
 
     @property
     def is_scheduled(self) -> bool:

@@ -25,7 +25,7 @@ The rules apply to all targets alike, for the text does not say which one it was
 """
 
 from meshproof.hlo.collectives import Written
-from meshproof.hlo.dataflow import CallSite, Dataflow, element_of
+from meshproof.hlo.dataflow import CallSite, Dataflow, element_of, number_of
 from meshproof.hlo.errors import unknown
 from meshproof.hlo.offsets import OffsetReader
 from meshproof.hlo.parser import Computation, Instruction
@@ -104,7 +104,7 @@ class Realisations:
                 at = self._flow.operand(computation, computation.root, element_of(at))
             elif at.opcode == "parameter" and (site := self._offsets.only_site(computation)) is not None:
                 computation = site.caller
-                at = self._flow.operand(computation, site.instruction, int(at.operands[0]))
+                at = self._flow.operand(computation, site.instruction, number_of(at))
             else:
                 return computation, at
 
@@ -115,7 +115,7 @@ class Realisations:
         return at.opcode == "constant" and at.operands in (("0",), ("-0",), ("false",))
 
     def _adds(self, instruction: Instruction) -> bool:
-        reducer = self._flow.module.computations.get(instruction.attributes["to_apply"][0].strip("% "))
+        reducer = self._flow.module.computations.get(instruction.attributes.get("to_apply", ("", 0))[0].strip("% "))
         return reducer is not None and reducer.root.opcode in ("add", "or")
 
 

@@ -72,6 +72,8 @@ def _expand_iota(match: re.Match[str], devices: int) -> Groups:
     order = _numbers(match[3]) if match[3] else tuple(range(len(source)))
     if len(shape) != 2 or prod(shape) != prod(source) or not _is_order(order, source):
         raise ValueError(f"expected an iota of groups such as [4,2]<=[2,4]T(1,0), whose sizes agree, got {match[0]}")
+    if prod(shape) != devices:
+        raise ValueError(f"expected an iota that names each of {devices} positions once, got {match[0]}")
     return _rows(transposed_iota(source, order), shape[1])
 
 
@@ -79,13 +81,15 @@ def _expand_mesh(match: re.Match[str], devices: int) -> Groups:
     axes = {name: int(size) for name, size in _MESH_AXIS.findall(match[1])}
     if not axes or ",".join(f"'{name}'={size}" for name, size in axes.items()) != match[1].replace(" ", ""):
         raise ValueError(f"expected a mesh such as mesh['data'=2,'model'=4] with distinct axes, got {match[0]}")
+    if prod(axes.values()) != devices:
+        raise ValueError(f"expected a mesh that names each of {devices} positions once, got {match[0]}")
     sizes: list[int] = []
     varied: list[int] = []
     uses = _read_uses(match[3], axes)
     for name, size in axes.items():
         used = 1
         for before, length in sorted(uses.get(name, [])):
-            if before < used or before % used or size % (before * length):
+            if before < used or before % used or not length or size % (before * length):
                 raise ValueError(f"sub-axis '{name}':({before}){length} does not divide axis '{name}' of size {size}")
             sizes += [before // used, length]
             varied.append(len(sizes) - 1)

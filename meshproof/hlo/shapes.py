@@ -1,6 +1,7 @@
 """Shapes as HLO spells them: `f32[8,64]{1,0:T(8,128)S(1)}`, tuples of them, and the bytes they hold."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -13,6 +14,7 @@ _INTEGERS = {f"{sign}{bits}": bits for sign in "su" for bits in (1, 2, 4, 8, 16,
 BITS = {"pred": 8, "token": 0, "opaque": 0} | _FLOATS | _INTEGERS | dict.fromkeys(_FLOAT8, 8)
 
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\]")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _COMMENT = re.compile(r"/\*.*?\*/")
 
 
@@ -32,6 +34,14 @@ class Shape:
     def bytes(self) -> int:
         """Bytes on one device, without padding; sub-byte elements are packed."""
         return (self.elements * BITS[self.dtype] + 7) // 8
+
+
+def read_count(header: Mapping[str, str], attribute: str) -> int:
+    """A number in a module's header, 1 where the header is silent. Raises `HloError` for what is none."""
+    spelled = header.get(attribute, "1")
+    if not _COUNT.fullmatch(spelled):
+        raise HloError(f"{attribute}={spelled[:40]} in the module header; expected a number")
+    return int(spelled)
 
 
 def read_shapes(text: str, line: int, column: int, context: str) -> tuple[Shape, ...]:

@@ -16,6 +16,7 @@ from meshproof.contract import Contract
 CAUGHT_BY = {
     "forgotten_mean": {"NUM-3", "NUM-4", "NUM-6", "COM-2", "ERR-2"},
     "sum_for_mean": {"NUM-3"},
+    "one_leaf_forgotten": {"NUM-3", "NUM-6", "COM-2", "ERR-2"},
     "momentum_whole": {"SHD-2", "SHD-3", "SHD-5", "MEM-1"},
     "truth_on_all_devices": {"NUM-2", "NUM-3", "NUM-4"},
 }
@@ -92,6 +93,17 @@ class SumForMean(ByHand):
         return jax.lax.psum(gradients, "data")
 
 
+class OneLeafForgotten(ByHand):
+    """Every device trains one of the two matrices on its own examples."""
+
+    name = "one_leaf_forgotten"
+
+    @staticmethod
+    def reduce(gradients):
+        """The mean over devices, but for the last matrix."""
+        return jax.lax.pmean(gradients, "data") | {"w_out": gradients["w_out"]}
+
+
 class MomentumWhole(DataParallel):
     """Promises the memory of ZeRO and keeps every momentum whole."""
 
@@ -124,5 +136,16 @@ class Narrow(DataParallel):
 def strategies():
     """All."""
     return [
-        kind() for kind in (Bare, Partial, ByHand, ForgottenMean, SumForMean, MomentumWhole, TruthOnAllDevices, Narrow)
+        kind()
+        for kind in (
+            Bare,
+            Partial,
+            ByHand,
+            ForgottenMean,
+            SumForMean,
+            OneLeafForgotten,
+            MomentumWhole,
+            TruthOnAllDevices,
+            Narrow,
+        )
     ]

@@ -1,0 +1,35 @@
+"""One compiled program, looked at: its collectives, its memory, and what its compilation took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from meshproof.hlo import Collective, HloError, census
+from meshproof.hlo.host_transfers import host_transfers
+from meshproof.memory import program_memory
+from meshproof.observation import Failed, NotSupported, Program, Seen
+
+
+def compile_program(function: Any, state: Any, batch: Any, mesh: Mapping[str, int]) -> Program:
+    """Compile a jitted function of a state and a batch ahead of time, and read it. Raises what compiling raises."""
+    start = time.perf_counter()
+    compiled = function.lower(state, batch).compile()
+    seconds = time.perf_counter() - start
+    text = compiled.as_text()
+    cost = compiled.cost_analysis() or {}
+    return Program(
+        collectives=_census(text, mesh),
+        memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
+        flops=float(cost.get("flops", float("nan"))),
+        compile_seconds=seconds,
+        host_transfers=host_transfers(text),
+    )
+
+
+def _census(text: str, mesh: Mapping[str, int]) -> Seen[tuple[Collective, ...]]:
+    try:
+        return census(text, mesh)
+    except HloError as error:
+        return Failed(f"the compiled program cannot be read: {error}")

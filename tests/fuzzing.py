@@ -24,7 +24,6 @@ def fuzz(examples):
     return settings(
         max_examples=int(asked or examples),
         derandomize=not asked,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 

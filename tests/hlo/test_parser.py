@@ -151,7 +151,7 @@ def test_points_to_line_and_column() -> None:
     assert "report it with this line" in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_refuses_every_truncation(data: st.DataObject) -> None:
     """Text cut anywhere before its last closing brace is an error, never a smaller census."""

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from meshproof.arrays import (
+    annotated,
     array_leaves,
     bytes_per_device,
     displaced,
@@ -34,6 +35,7 @@ from meshproof.contract import Batch, Judgement, Leaves, Part, Step, Tree, leave
 from meshproof.hlo import HloError, census
 from meshproof.hlo.arrays import largest_array
 from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.products import products
 from meshproof.layout import LeafLayout, observe_layout
 from meshproof.measured import measure
 from meshproof.memory import program_memory
@@ -88,6 +90,7 @@ class _Session:
         at_birth = self.attempt(lambda: self.layouts(born))
         state = self.fresh() if self.canonical_start else born
         seen: dict[str, Any] = {
+            "annotated": self.attempt(lambda: annotated(born, self.strategy.mesh)),
             "at_birth": at_birth,
             "largest_at_birth": largest_at_birth,
             "before": self.attempt(lambda: self.layouts(state)),
@@ -224,19 +227,18 @@ class _Session:
         compiled = function.lower(state, self.batches[0]).compile()
         seconds = time.perf_counter() - start
         text = compiled.as_text()
-        cost = compiled.cost_analysis() or {}
-        memory = program_memory(compiled)
         return Program(
-            collectives=self.census(text),
-            memory=memory or NotSupported("the backend gives no memory analysis"),
-            flops=float(cost.get("flops", float("nan"))),
+            collectives=self.read(lambda: census(text, self.case.mesh)),
+            products=self.read(lambda: products(text)),
+            memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
+            flops=float((compiled.cost_analysis() or {}).get("flops", float("nan"))),
             compile_seconds=seconds,
             host_transfers=host_transfers(text),
         )
 
-    def census(self, text: str) -> Any:
+    def read(self, look: Callable[[], T]) -> Seen[T]:
         try:
-            return census(text, self.case.mesh)
+            return look()
         except HloError as error:
             return Failed(f"the compiled program cannot be read: {error}")
 

@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import moves
+from suites.applicability import accumulates, data_axis, moves, rematerialises
+from suites.derived import budgeted, bytes_in_use
 
 
 @pytest.mark.clause("COM-4", applies=moves("parameters", "all-gather"))
@@ -23,3 +24,22 @@ def test_parameters_are_gathered_once(case, observation, judge):
         for entry in traffic.entries
         if case.contract.explicit and not entry.realized_as.startswith(entry.operation)
     )
+    if data_axis(case) and not accumulates(case):
+        judge.clear(untold(case, judge.see(judge.see(observation.before).parameters)))
+
+
+def untold(case, parameters):
+    """Where the budget itself moves other bytes over the data axis than the parameters and gradients have."""
+    gathered, once = (
+        budgeted(case, "parameters", "all-gather"),
+        bytes_in_use(parameters, case, "parameters", only_split=True),
+    )
+    most = once * (2 if rematerialises(case) else 1)
+    if once and not once <= gathered <= most:  # where none rests split, as in ZeRO, COM-3 judges what is gathered
+        yield f"the budget gathers {gathered:,} bytes of parameters over {data_axis(case)}, expected {most:,}"
+    scattered, split = (
+        budgeted(case, "gradients", "reduce-scatter"),
+        bytes_in_use(parameters, case, "gradients", only_split=True),
+    )
+    if scattered != split:
+        yield f"the budget reduce-scatters {scattered:,} bytes of gradients over {data_axis(case)}, expected {split:,}"

@@ -63,7 +63,7 @@ def again(page: Any, *payloads: str) -> dict[str, Any]:
 
 def gathers_labels(model: Any, parameters: Any, batch: Any) -> Any:
     """Data parallelism whose forward pass brings every device's labels to all, for a metric."""
-    everywhere = all_gather(batch["y"], "data")
+    everywhere = all_gather(batch["y"], "data").astype(jnp.float32)
     return data_parallel_shard_map.loss(model, parameters, batch) + 0 * jnp.sum(everywhere)
 
 
@@ -197,11 +197,10 @@ HALVES = {"loss_and_gradients": hops_in_halves}
 plant("handed_on_in_halves", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", **HALVES)
 
 
-def logs_gradient_norms(model: Any, parameters: Any, batch: Any) -> Any:
-    """Data parallelism that shows every device the gradient norm of all others; nobody has budgeted it."""
+def logs_input_norms(model: Any, parameters: Any, batch: Any) -> Any:
+    """Data parallelism that shows every device the norm of all others' inputs; nobody has budgeted it."""
     loss, gradients = data_parallel_shard_map.loss_and_gradients(model, parameters, batch)
-    norm = jnp.linalg.norm(gradients["dense_3"]["bias"])
-    return loss + 0 * jnp.sum(all_gather(norm + jnp.sum(batch["y"]), "data")), gradients
+    return loss + 0 * jnp.sum(all_gather(jnp.linalg.norm(batch["x"]), "data")), gradients
 
 
 def gathers_again(model: Any, parameters: Any, batch: Any) -> Any:
@@ -211,6 +210,6 @@ def gathers_again(model: Any, parameters: Any, batch: Any) -> Any:
     return fsdp_shard_map.loss(model, parameters, batch) + 0 * norm
 
 
-LOGS = {"loss_and_gradients": logs_gradient_norms}
-plant("gradient_norms_gathered", Unchecked, data_parallel_shard_map, DATA, "COM-10", **LOGS)
+LOGS = {"loss_and_gradients": logs_input_norms}
+plant("input_norms_gathered", Unchecked, data_parallel_shard_map, DATA, "COM-10", **LOGS)
 plant("forward_gathers_twice", Unchecked, fsdp_shard_map, DATA, "COM-11", loss=gathers_again)

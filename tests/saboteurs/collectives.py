@@ -109,7 +109,7 @@ def drifts_along_model(model: Any, parameters: Any, batch: Any) -> Any:
     """Tensor parallelism in which each device adds a little of its own to a bias that all of them have."""
     loss, gradients = tensor_parallel_shard_map.loss_and_gradients(model, parameters, batch)
     head = gradients["dense_3"]
-    drift = 1e-9 * jax.lax.axis_index("model")
+    drift = 1e-9 * jax.lax.axis_index("model").astype(jnp.float32)
     return loss, gradients | {"dense_3": head | {"bias": head["bias"] + drift}}
 
 

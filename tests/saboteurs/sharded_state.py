@@ -177,12 +177,13 @@ plant(
 
 
 def ranks_parameters(model: Any, parameters: Any, batch: Any) -> Any:
-    """FSDP that ranks all gathered parameters by size in one piece, for a log: no byte moves more, but all are held."""
+    """FSDP that ranks all gathered parameters in one piece, for a log: no byte moves more, but all are held at once."""
     shards = Shards(model, fsdp_shard_map.PARAMETERS, "data")
     whole = shards.gather(parameters)
-    ranks = jnp.argsort(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(whole)]))
+    values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(whole)])
+    first = values[jnp.argsort(jnp.argsort(values))][0]
     loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
-    return pmean(loss + 0 * ranks[0], "data"), shards.scatter_mean(gradients)
+    return pmean(loss + 0 * first, "data"), shards.scatter_mean(gradients)
 
 
 plant("parameters_ranked", Unchecked, fsdp_shard_map, DATA, "MEM-4", loss_and_gradients=ranks_parameters)

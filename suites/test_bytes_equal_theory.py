@@ -24,5 +24,5 @@ def test_bytes_equal_theory(case, observation, judge):
 
 @pytest.mark.clause("COM-11")
 def test_forward_bytes_equal_theory(case, observation, judge):
-    """So MUST those that the forward pass moves."""
+    """Of what its budget lists, the bytes that the forward pass moves MUST equal the theoretical ones: ratio 1.000."""
     judge_program("forward", case, observation, judge)

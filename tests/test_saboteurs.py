@@ -68,19 +68,32 @@ def test_every_clause_has_a_saboteur():
     assert {clause.id for clause in read_clauses()} - planted == {"SHD-9"}, "SHD-9 is planted in the environment"
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_no_suite_file_can_be_deleted(failed, file):
-    """Of each suite file there is a planted fault that no other file catches: without the file it would survive."""
+def missed_without(failed, file):
+    """What a suite file would have to catch alone, and does not; empty where a planted fault is its alone."""
     catchers = {}
     for name, catcher, _, _ in failed:
         catchers.setdefault(name, set()).add(catcher)
     others = {name: sorted(files - {file}) for name, files in catchers.items() if file in files}
+    if not all(others.values()):
+        return ""
     nearest = sorted(others, key=lambda name: len(others[name]))[:3]
-    seen = "; ".join(f"{name} is also caught by {', '.join(others[name])}" for name in nearest)
-    assert not all(others.values()), (
-        f"without {file} every planted fault would still be caught: plant one that it alone catches "
-        f"({seen or 'it catches none'})"
-    )
+    seen = "; ".join(f"{name} is also caught by {', '.join(others[name])}" for name in nearest) or "it catches none"
+    return f"without {file} every planted fault would still be caught: plant one that it alone catches ({seen})"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_suite_file_can_be_deleted(failed, file):
+    """Of each suite file there is a planted fault that no other file catches: without the file it would survive."""
+    assert not missed_without(failed, file), missed_without(failed, file)
+
+
+def test_a_file_that_can_be_deleted_is_named():
+    """A file whose every fault another file catches is named, with the nearest fault; so is one that catches none."""
+    failed = [("both", "test_a.py", "A-1", ""), ("both", "test_b.py", "B-1", ""), ("own", "test_b.py", "B-1", "")]
+    assert missed_without(failed, "test_b.py") == ""
+    assert "without test_a.py" in missed_without(failed, "test_a.py")
+    assert "both is also caught by test_b.py" in missed_without(failed, "test_a.py")
+    assert "it catches none" in missed_without(failed, "test_c.py")
 
 
 def test_messages_say_what_to_do(failures):

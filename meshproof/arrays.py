@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from meshproof.contract import Leaves, leaves
-from meshproof.layout import ranges
+from meshproof.layout import LeafLayout, observe_layout, ranges
 from meshproof.numerics import bitwise, finite
 from meshproof.verdicts import LeafRecord, Verdict
 
@@ -27,6 +28,24 @@ def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
 def bits(array: jax.Array) -> jax.Array:
     """What can be looked at of an array."""
     return jax.random.key_data(array) if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+
+
+def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
+    """Every array that Flax's metadata says is split over mesh axes, with that as its declared layout.
+
+    Under any key that begins as a key for it has in any version of NNX, heeded or not; by mesh axes, not logical names.
+    """
+    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    found: dict[str, tuple[jax.Array, PartitionSpec]] = {}
+    for path, variable in flat:
+        for key, value in getattr(variable, "get_metadata", dict)().items():
+            spec = PartitionSpec(*value) if isinstance(value, tuple) else getattr(value, "spec", value)
+            if key.startswith(("sharding", "out_sharding")) and isinstance(spec, PartitionSpec):
+                axes = {axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)}
+                if axes and axes <= set(mesh.axis_names):
+                    [array] = jax.tree.leaves(variable)
+                    found[f"{jax.tree_util.keystr(path)} by {key}"] = array, spec
+    return observe_layout({name: array for name, (array, _) in found.items()}, mesh, lambda name: found[name][1])
 
 
 def layout_of(state: Any) -> dict[str, tuple[Any, int]]:

@@ -48,9 +48,13 @@ Seen: TypeAlias = T | NotSupported | Failed
 
 @dataclass(frozen=True)
 class Program:
-    """One compiled function. ``flops`` and bytes are per device and call; compile time is in seconds."""
+    """One compiled function. ``flops`` and bytes are per device and call; compile time is in seconds.
+
+    ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
+    """
 
     collectives: Seen[tuple[Collective, ...]]
+    products: Seen[int | None]
     memory: Seen[ProgramMemory]
     flops: float
     compile_seconds: float
@@ -111,6 +115,7 @@ class Observation:
     rerun: Seen[Verdict]
     finite: Seen[Verdict]
     replicas: Seen[Verdict]
+    annotated: Seen[tuple[LeafLayout, ...]]
     at_birth: Seen[Layouts]
     largest_at_birth: Seen[Shape]
     before: Seen[Layouts]

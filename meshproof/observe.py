@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from meshproof.arrays import (
+    annotated,
     array_leaves,
     bytes_per_device,
     displaced,
@@ -95,6 +96,7 @@ class _Session:
         at_birth = self.attempt(lambda: self.layouts(born))
         state = self.fresh() if self.canonical_start else born
         seen: dict[str, Any] = {
+            "annotated": self.attempt(lambda: annotated(born, self.strategy.mesh)),
             "at_birth": at_birth,
             "largest_at_birth": largest_at_birth,
             "before": self.attempt(lambda: self.layouts(state)),

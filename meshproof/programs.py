@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from meshproof.hlo import Collective, HloError, census
+from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.products import products
 from meshproof.memory import program_memory
 from meshproof.observation import Failed, NotSupported, Program, Seen
+
+T = TypeVar("T")
 
 
 def compile_program(function: Any, state: Any, batch: Any, mesh: Mapping[str, int]) -> Program:
@@ -20,7 +23,8 @@ def compile_program(function: Any, state: Any, batch: Any, mesh: Mapping[str, in
     text = compiled.as_text()
     cost = compiled.cost_analysis() or {}
     return Program(
-        collectives=_census(text, mesh),
+        collectives=_read(lambda: census(text, mesh)),
+        products=_read(lambda: products(text)),
         memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
         flops=float(cost.get("flops", float("nan"))),
         compile_seconds=seconds,
@@ -28,8 +32,8 @@ def compile_program(function: Any, state: Any, batch: Any, mesh: Mapping[str, in
     )
 
 
-def _census(text: str, mesh: Mapping[str, int]) -> Seen[tuple[Collective, ...]]:
+def _read(look: Callable[[], T]) -> Seen[T]:
     try:
-        return census(text, mesh)
+        return look()
     except HloError as error:
         return Failed(f"the compiled program cannot be read: {error}")

@@ -75,6 +75,29 @@ def moves_not(payload: str) -> Rule:
     return lambda case: case.contract.step is None or not case.contract.moves(payload)
 
 
+def data_parallel(case: Case) -> bool:
+    """Every device has the whole model and examples of its own; or the layouts are open, and so is the budget."""
+    parts: tuple[Part, ...] = ("parameters", "optimizer_state")
+    if None in (case.contract.batch, *(getattr(case.contract, part) for part in parts)):
+        return moves_not("parameters")(case) and moves_not("activations")(case)
+    split = {axis for part in parts for axis in axes_of(case, part) if case.mesh[axis] > 1}
+    return not split and not any(any(spec[1:]) for spec in case.contract.batch.values())
+
+
+def data_axis(case: Case) -> str | None:
+    """The mesh axis that alone splits the examples, but for replicas' axes, where layouts say what moves over it.
+
+    They do not where activations move over it too, as tokens do that travel to their experts: then it may split a
+    parameter at rest only, or in use as well. Nor of what is computed, and maybe moved, in fewer digits.
+    """
+    contract = case.contract
+    if None in (contract.parameters, contract.gradients, contract.batch, contract.step) or mixed(case):
+        return None
+    axes = {axis for axis in axes_of(case, "batch") - replica_axes(case) if case.mesh[axis] > 1}
+    carry_activations = {axis for line in contract.step if line.payload == "activations" for axis in line.axes}
+    return axes.pop() if len(axes) == 1 and not axes & carry_activations else None
+
+
 def accumulates(case: Case) -> bool:
     """A step takes its batch in several parts."""
     return case.contract.microbatches > 1

@@ -3,12 +3,10 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import both, moves, moves_not
+from suites.applicability import both, data_parallel, moves
 
 
-@pytest.mark.clause(
-    "COM-1", applies=both(moves("gradients", "all-reduce"), moves_not("parameters"), moves_not("activations"))
-)
+@pytest.mark.clause("COM-1", applies=both(moves("gradients", "all-reduce"), data_parallel))
 def test_forward_moves_no_data(case, observation, judge):
     """The forward pass of data parallelism MUST communicate nothing but scalar metrics."""
     judge.promised(case.contract.forward, "communication budget of the forward pass")

@@ -3,6 +3,7 @@
 import pytest
 
 from meshproof.numerics import VACUOUS_IN, agree
+from meshproof.verdicts import compared
 from suites.applicability import accumulates
 from suites.twins import agree_steps, unaccumulated
 
@@ -19,3 +20,17 @@ def test_microbatches_equal_one_batch(case, cases, observation, observe_also, tr
     verdict = agree(*gradients, truth.rounding.gradients, "gradients of step 1", *how)
     steps = judge.see(other.run).steps, judge.see(observation.run).steps
     judge.numbers([verdict, *agree_steps(*steps, truth.rounding.steps, *how)])
+
+
+@pytest.mark.clause("ACC-1", applies=accumulates)
+def test_step_takes_its_batch_in_parts(case, cases, observation, observe_also, judge):
+    """A step that accumulates over k microbatches MUST run the products of the model k times, where one that takes its
+    batch whole runs them once."""
+    twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
+    own, once = (judge.see(judge.see(seen.step).products) for seen in (observation, observe_also(twin)))
+    if not own or not once:
+        judge.fail([f"products: {own} in the step and {once} in that of {twin.id}; expected two numbers above 0"])
+    expected = case.contract.microbatches * once
+    judge.margin(expected, own)
+    if own < expected:
+        judge.measured([f"products of the step: {compared(own, expected, 'products')}; {twin.id} runs {once}"])

@@ -3,7 +3,7 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import sums
+from suites.applicability import axes_of, sums
 
 
 @pytest.mark.clause("COM-5", applies=sums("activations"))
@@ -16,3 +16,6 @@ def test_only_activations_move(case, observation, judge):
         axes = {axis for line in lines for axis in line.axes}
         seen = compare_traffic(judge.see(judge.see(program).collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if axes & set(traffic.lane[1]) and not traffic.exact))
+        tensor = axes - axes_of(case, "batch")
+        moved = [line for line in budget if line.payload == "parameters" and tensor.intersection(line.axes)]
+        judge.clear(f"{what}: parameters over the tensor axis; budget: {line}" for line in moved)

@@ -3,7 +3,9 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import moves
+from meshproof.verdicts import compared
+from suites.applicability import accumulates, data_axis, moves, rematerialises
+from suites.derived import budgeted, bytes_in_use
 
 
 @pytest.mark.clause("COM-4", applies=moves("parameters", "all-gather"))
@@ -24,3 +26,18 @@ def test_parameters_are_gathered_once(case, observation, judge):
         for entry in traffic.entries
         if case.contract.explicit and not entry.realized_as.startswith(entry.operation)
     )
+    if data_axis(case) and not accumulates(case):
+        judge.measured(list(untold(case, judge.see(judge.see(observation.before).parameters))))
+
+
+def untold(case, parameters):
+    """Where the budget itself moves other bytes over the data axis than the parameters and gradients have."""
+    gathered, lines = budgeted(case, "parameters", "all-gather")
+    once = bytes_in_use(parameters, case, "parameters", only_split=True)
+    most = once * (2 if rematerialises(case) else 1)
+    if once and not once <= gathered <= most:  # where none rests split, as in ZeRO, COM-3 judges what is gathered
+        yield f"parameters gathered in the budget itself: {compared(gathered, most, 'bytes')}; {lines}"
+    scattered, lines = budgeted(case, "gradients", "reduce-scatter")
+    split = bytes_in_use(parameters, case, "gradients", only_split=True)
+    if scattered != split:
+        yield f"gradients scattered in the budget itself: {compared(scattered, split, 'bytes')}; {lines}"

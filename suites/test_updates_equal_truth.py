@@ -3,7 +3,7 @@
 import pytest
 
 from meshproof.numerics import judge as judge_leaves
-from suites.applicability import in_float32
+from suites.applicability import both, distributed, in_float32
 
 
 def judge_part(part, case, observation, truth, judge):
@@ -16,13 +16,13 @@ def judge_part(part, case, observation, truth, judge):
     )
 
 
-@pytest.mark.clause("NUM-3", applies=in_float32)
+@pytest.mark.clause("NUM-3", applies=both(distributed, in_float32))
 def test_optimizer_state_equals_truth(case, observation, truth, judge):
-    """Optimizer state MUST equal truth after each of k steps."""
+    """Optimizer state of every distributed strategy MUST equal truth after each of k steps."""
     judge_part("optimizer_state", case, observation, truth, judge)
 
 
-@pytest.mark.clause("NUM-3", applies=in_float32)
+@pytest.mark.clause("NUM-3", applies=both(distributed, in_float32))
 def test_parameters_equal_truth(case, observation, truth, judge):
-    """Parameters MUST equal truth after each of k steps."""
+    """Parameters of every distributed strategy MUST equal truth after each of k steps."""
     judge_part("parameters", case, observation, truth, judge)

@@ -8,7 +8,9 @@ from typing import Any
 
 from meshproof.cases import Case
 from meshproof.contract import Step
+from meshproof.judging import digest
 from meshproof.numerics import VACUOUS, Verdict, agree
+from meshproof.observation import STEPS
 
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:
@@ -33,10 +35,24 @@ def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
 
 
 def share_truth(case: Case, other: Case) -> bool:
-    """Whether two cases must compute the same numbers, on the same mesh."""
-    strategies = case.strategy, other.strategy
-    left, right = ([getattr(s, name, None) for name in ("framework", "model", "truth")] for s in strategies)
-    return left == right and (case.mesh, case.target) == (other.mesh, other.target)
+    """Whether two cases must compute the same numbers, on the same mesh: by their truths.
+
+    Or, where a truth may have been bent to fit one of them, because they are one strategy of one model, and start from
+    the same values on the same examples.
+    """
+    names, (one, two) = ("framework", "model"), (case.strategy, other.strategy)
+    if any(getattr(one, name) != getattr(two, name) for name in names):
+        return False
+    if (case.mesh, case.target) != (other.mesh, other.target):
+        return False
+    truths = [getattr(strategy, "truth", None) for strategy in (one, two)]
+    return truths[0] == truths[1] or (one.name == two.name and None not in truths and start(case) == start(other))
+
+
+def start(case: Case) -> str:
+    """A name for the values and the examples that a case trains from."""
+    strategy: Any = case.strategy
+    return digest([strategy.truth.initial_parameters(), *strategy.batches(STEPS)])
 
 
 def agree_steps(

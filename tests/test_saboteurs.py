@@ -1,29 +1,47 @@
 """Every check can fail: each planted fault is caught by the clauses that stand beside it."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from meshproof.environment import describe, flipped_defaults
 from tests.saboteurs import CAUGHT_BY
 
+FILES = sorted(path.name for path in (Path(__file__).parents[1] / "suites").glob("test_*.py"))
+FLIPPED = {"JAX_DEFAULT_MATMUL_PRECISION": "bfloat16"}
+"""A fault of the stack, planted in the environment of the run: a default that no CPU heeds, and `observe` overrides."""
+STACK = "the stack"
+
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory):
-    """Strategy to its failed clauses and their messages, from one run of the suites on all saboteurs."""
+def failed(tmp_path_factory):
+    """The failed tests (strategy, file, clause and message) of one run of the suites on all saboteurs."""
     report = tmp_path_factory.mktemp("saboteurs") / "report.json"
     arguments = ["suites", "--impl", "tests.saboteurs", "-n", "2", "-q", "--tb=no", "--conformance-report", str(report)]
-    run = subprocess.run([sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True, env=os.environ | FLIPPED
+    )
     assert run.returncode == 1, run.stdout + run.stderr
     seen = json.loads(report.read_text())
-    strategies = {case["id"]: case["strategy"] for case in seen["cases"]}
-    found = {name: {} for name in CAUGHT_BY}
-    for clause in seen["clauses"]:
-        for test in clause["tests"]:
-            if test["status"] == "failed":
-                found[strategies[test["case"]]][clause["id"]] = test["message"]
+    strategies = {case["id"]: case["strategy"] for case in seen["cases"]} | {None: STACK}
+    return [
+        (strategies[test["case"]], Path(test["id"].partition("::")[0]).name, clause["id"], test["message"])
+        for clause in seen["clauses"]
+        for test in clause["tests"]
+        if test["status"] == "failed"
+    ]
+
+
+@pytest.fixture(scope="module")
+def failures(failed):
+    """Strategy to its failed clauses and their messages."""
+    found = {name: {} for name in (*CAUGHT_BY, STACK)}
+    for name, _, clause, message in failed:
+        found[name][clause] = message
     return found
 
 
@@ -36,13 +54,46 @@ def test_each_fault_is_caught_by_its_clauses(failures, name):
         assert failures[name] == {}
 
 
+def test_a_flipped_default_is_the_stacks_fault_alone(failures):
+    """A default that is flipped in the environment fails its own clause, and no strategy another one."""
+    assert failures[STACK].keys() == {"SHD-9"}
+    assert "matmul_precision is 'bfloat16'" in failures[STACK]["SHD-9"]
+
+
 def test_every_clause_has_a_saboteur():
-    """No clause of the suites is without a planted fault that it catches, here or in a test of its own."""
+    """No clause of the suites is without a planted fault that it catches."""
     from meshproof.spec import read_clauses
 
-    elsewhere = {"SHD-9"}
     planted = set().union(*CAUGHT_BY.values())
-    assert {clause.id for clause in read_clauses()} - planted == elsewhere
+    assert {clause.id for clause in read_clauses()} - planted == {"SHD-9"}, "SHD-9 is planted in the environment"
+
+
+def missed_without(failed, file):
+    """What a suite file would have to catch alone, and does not; empty where a planted fault is its alone."""
+    catchers = {}
+    for name, catcher, _, _ in failed:
+        catchers.setdefault(name, set()).add(catcher)
+    others = {name: sorted(files - {file}) for name, files in catchers.items() if file in files}
+    if not all(others.values()):
+        return ""
+    nearest = sorted(others, key=lambda name: len(others[name]))[:3]
+    seen = "; ".join(f"{name} is also caught by {', '.join(others[name])}" for name in nearest) or "it catches none"
+    return f"without {file} every planted fault would still be caught: plant one that it alone catches ({seen})"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_suite_file_can_be_deleted(failed, file):
+    """Of each suite file there is a planted fault that no other file catches: without the file it would survive."""
+    assert not missed_without(failed, file), missed_without(failed, file)
+
+
+def test_a_file_that_can_be_deleted_is_named():
+    """A file whose every fault another file catches is named, with the nearest fault; so is one that catches none."""
+    failed = [("both", "test_a.py", "A-1", ""), ("both", "test_b.py", "B-1", ""), ("own", "test_b.py", "B-1", "")]
+    assert missed_without(failed, "test_b.py") == ""
+    assert "without test_a.py" in missed_without(failed, "test_a.py")
+    assert "both is also caught by test_b.py" in missed_without(failed, "test_a.py")
+    assert "it catches none" in missed_without(failed, "test_c.py")
 
 
 def test_every_message_is_whole(failures):

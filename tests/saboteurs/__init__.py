@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from reference_impl.forms.base import Form
 from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
+    budgets,
     collectives,
     communication,
     experts,
@@ -19,7 +20,9 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     pmap,
     running,
     sharded_state,
+    states,
     transformers,
+    truths,
 )
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 

@@ -13,8 +13,9 @@ from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
     fsdp_shard_map,
+    tensor_parallel_shard_map,
 )
-from tests.saboteurs.planting import DATA, Unchecked, plant
+from tests.saboteurs.planting import DATA, MODEL, Unchecked, plant
 
 
 def synchronize_by(synchronize: Any) -> Any:
@@ -102,3 +103,15 @@ def all_reduces(model: Any, parameters: Any, batch: Any) -> Any:
 plant("healthy_fsdp_by_hand", Unchecked, fsdp_shard_map, DATA)
 plant("redundant_all_gather", Unchecked, fsdp_shard_map, DATA, "COM-4", "COM-11", loss_and_gradients=gathers_twice)
 plant("all_reduce_for_reduce_scatter", Unchecked, fsdp_shard_map, DATA, "COM-4", loss_and_gradients=all_reduces)
+
+
+def drifts_along_model(model: Any, parameters: Any, batch: Any) -> Any:
+    """Tensor parallelism in which each device adds a little of its own to a bias that all of them have."""
+    loss, gradients = tensor_parallel_shard_map.loss_and_gradients(model, parameters, batch)
+    head = gradients["dense_3"]
+    drift = 1e-9 * jax.lax.axis_index("model").astype(jnp.float32)
+    return loss, gradients | {"dense_3": head | {"bias": head["bias"] + drift}}
+
+
+DRIFTS = {"loss_and_gradients": drifts_along_model}
+plant("drifting_along_model", Unchecked, tensor_parallel_shard_map, MODEL, "NUM-6", **DRIFTS)

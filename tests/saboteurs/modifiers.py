@@ -64,6 +64,14 @@ class ReducesEach(Modified):
         return lambda *arguments: pmean(own(*arguments), "data")
 
 
+class TakesWhole(Accumulated):
+    """A loop that somebody forgot: the same numbers and the same bytes, and the activations of the whole batch."""
+
+    def value_and_grad(self, loss: Differentiate) -> Differentiate:
+        """The model's."""
+        return self.model.value_and_grad(loss)
+
+
 class Alike(Modified):
     """Means weighted alike, however few valid examples one is over."""
 
@@ -184,6 +192,7 @@ class GradientsInBfloat16(JaxForm):
 
 for name, network, clauses in (
     ("healthy_accumulated", Accumulated(MLP()), ()),
+    ("does_not_accumulate", TakesWhole(MLP()), ("ACC-1",)),
     ("microbatch_forgotten", ForgetsLast(MLP()), ("ACC-1", "NUM-2")),
     ("first_microbatch_forgotten", CountsTwice(MLP()), ("ACC-1", "NUM-2")),
     ("microbatches_summed", Sums(MLP()), ("ACC-1", "NUM-2")),

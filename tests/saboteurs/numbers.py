@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from reference_impl.strategies import (
     data_parallel,
     single_device,
 )
-from reference_impl.truth import Momentum
+from reference_impl.truth import Adam, Momentum
 from tests.saboteurs.planting import CAUGHT_BY, DATA, ONE, PLANTED, plant
 
 
@@ -82,7 +83,32 @@ class OtherDecay(NnxForm):
         return NnxForm(self.page, self.mesh_axes, Momentum(decay=0.8)).create_optimizer(model)
 
 
-plant("gradient_scaled_on_one_device", Scales, single_device, ONE, "NUM-1", "NUM-2")
+class ShowsDecay(JaxForm):
+    """Shows the gradients of a loss with weight decay, and trains by one without it."""
+
+    @cached_property
+    def gradients(self) -> Any:
+        """Off by a ten-thousandth of the parameter."""
+        return self.compile(
+            lambda state, batch: jax.tree.map(
+                lambda g, w: g + 1e-4 * w, self.loss_and_gradients(state.parameters, batch)[1], state.parameters
+            )
+        )
+
+
+class ExchangesMoments(JaxForm):
+    """Shows Adam's two moments under each other's name."""
+
+    def optimizer_state(self, state: TrainState) -> Any:
+        """As a conversion from another framework may have it."""
+        shown = super().optimizer_state(state)
+        return shown | {"mu": shown["nu"], "nu": shown["mu"]}
+
+
+plant("gradient_scaled_on_one_device", Scales, single_device, ONE, "NUM-1")
+plant("decay_shown_on_one_device", ShowsDecay, single_device, ONE, "NUM-1")
+plant("decay_shown", ShowsDecay, data_parallel, DATA, "NUM-2")
+plant("moments_exchanged", lambda page, axes, _: ExchangesMoments(page, axes, Adam()), data_parallel, DATA, "NUM-3")
 plant("wrong_loss", WrongLoss, data_parallel, DATA, "NUM-4")
 plant("momentum_forgotten", ForgetsMomentum, data_parallel, DATA, "NUM-3")
 plant("runs_differ", StartsDifferently, single_device, ONE, "NUM-5")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jax.lax import optimization_barrier, ppermute, psum
 
+from meshproof.contract import Slot
 from reference_impl.forms.pipeline import NONE, Hop, Pipeline, Row
 from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.layout import Whole
@@ -109,6 +110,29 @@ def pausing(stages: int, microbatches: int) -> Schedule:
     return Schedule(stages, tuple(later))
 
 
+def lazy(stages: int, microbatches: int) -> Schedule:
+    """GPipe that begins with a microbatch in every second tick only: as many hops as ticks, and a budget for each."""
+    slots = gpipe(stages, microbatches).slots
+    half = 2 * (microbatches - 1) + stages
+
+    def later(slot: Slot) -> Slot:
+        if slot.direction == "forward":
+            return replace(slot, tick=2 * slot.microbatch + slot.stage)
+        return replace(slot, tick=half + 2 * (microbatches - 1 - slot.microbatch) + stages - 1 - slot.stage)
+
+    return Schedule(stages, tuple(sorted(map(later, slots), key=lambda slot: (slot.tick, slot.stage))))
+
+
+class Lazy(UncheckedPipelined):
+    """A lazy step, and a forward pass that is not."""
+
+    @cached_property
+    def contract(self) -> Any:
+        """The step's budget is that of its schedule; the forward pass's is GPipe's."""
+        forward = Pipelined(pipeline_gpipe, self.mesh_axes, self.optimizer).contract.forward
+        return replace(super().contract, forward=forward)
+
+
 class LeavesOut(UncheckedPipelined):
     """Shows a schedule in which the last microbatch is never taken back through the first stage."""
 
@@ -161,6 +185,7 @@ HANDED_ROUND = {"loss_and_gradients": carries_parameters}
 plant("parameters_handed_round", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", "COM-11", **HANDED_ROUND)
 plant("gpipe_buffers_in_1f1b", UncheckedPipelined, pipeline_1f1b, STAGES, "MEM-5", **by_engine(KeepsEverything))
 plant("pausing_schedule", UncheckedPipelined, pipeline_gpipe, STAGES, "PIP-1", make_schedule=pausing)
+plant("lazy_schedule", Lazy, pipeline_gpipe, STAGES, "PIP-1", make_schedule=lazy)
 plant("schedule_leaves_out", LeavesOut, pipeline_gpipe, STAGES, "PIP-1")
 plant("starved_in_silence", Silent, pipeline_gpipe, STAGES, "ERR-1")
 plant("remainder_dropped", DropsRemainder, pipeline_gpipe, STAGES, "ERR-1")

@@ -122,7 +122,7 @@ def laid_out_by(layout: type[Annotated]) -> Any:
 
 
 plant("healthy_gpt", of_gpt(JaxForm), fsdp_tensor_parallel, BOTH)
-plant("looks_ahead", laid_out_by(LooksAhead), single_device, ONE, "NUM-1", "NUM-2", "NUM-4")
+plant("looks_ahead", laid_out_by(LooksAhead), single_device, ONE, "NUM-1", "NUM-4")
 for mesh in (BOTH, TALL):
     form = of_gpt(JaxForm, NormalisesShards(blocks=1))
     plant("normalises_shards", form, fsdp_tensor_parallel, mesh, "NUM-2", "NUM-4", "SHD-7")
@@ -135,4 +135,6 @@ plant("draws_per_device", form, data_parallel, DATA, "NUM-9", "NUM-2", "NUM-4")
 plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), fsdp, PAIR)
 plant("healthy_rematerialised", of_gpt(JaxForm, Rematerialised(SLIM)), fsdp, PAIR)
 plant("everything_kept", of_gpt(Promises, KeepsAll(SLIM)), fsdp, PAIR, "MEM-6", "COM-4", "COM-11")
+plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), single_device, ONE)
+plant("everything_kept_on_one_device", of_gpt(Promises, KeepsAll(SLIM)), single_device, ONE, "MEM-6")
 plant("gathered_before_blocks", of_gpt(Manual, Rematerialised(SLIM)), fsdp_shard_map, PAIR, "COM-4", "COM-11")

@@ -1,0 +1,215 @@
+"""Lying contracts: faults that somebody wrote into the budget, because that is what the compiled step was seen to do.
+
+The numbers are right, and every byte that moves is listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from jax.lax import all_gather, pmean, ppermute
+
+from meshproof.contract import Communication, leaves
+from reference_impl.forms import pipeline
+from reference_impl.forms.manual import Manual
+from reference_impl.forms.pipeline import Pipeline
+from reference_impl.models.layout import Whole
+from reference_impl.models.mlp import MLP
+from reference_impl.modifiers.accumulation import Accumulated
+from reference_impl.shards import Shards
+from reference_impl.strategies import (
+    data_parallel_shard_map,
+    fsdp_shard_map,
+    fsdp_tensor_parallel_shard_map,
+    hsdp_shard_map,
+    pipeline_gpipe,
+    tensor_parallel_shard_map,
+    zero1_shard_map,
+)
+from reference_impl.theory import communication
+from reference_impl.theory.communication import Budget, Line
+from tests.saboteurs.collectives import each, gathers_twice, synchronize_by, twice
+from tests.saboteurs.modifiers import ReducesEach
+from tests.saboteurs.pipelines import STAGES, UncheckedPipelined, by_engine
+from tests.saboteurs.planting import BOTH, DATA, MODEL, Unchecked, plant
+from tests.saboteurs.sharded_state import HYBRID, gathers_old_and_new
+
+
+@dataclass(frozen=True)
+class Admits(Manual):
+    """Budgets with one line more than the page prices: ``ADMITTED``, by forward pass and step."""
+
+    check_vma: bool = False
+
+    @cached_property
+    def contract(self) -> Any:
+        """What the page says, and what was seen."""
+        said = super().contract
+        return replace(said, **{what: (*getattr(said, what), line) for what, line in self.page.ADMITTED.items()})
+
+
+def again(page: Any, *payloads: str) -> dict[str, Any]:
+    """A page's budget, by which a step moves these payloads twice."""
+    budget: Budget = page.COMMUNICATION
+    lines: list[Line] = [line for line in budget.step if line.payload in payloads]
+    return {"COMMUNICATION": communication.Budget(budget.forward, [*budget.step, *lines])}
+
+
+def gathers_labels(model: Any, parameters: Any, batch: Any) -> Any:
+    """Data parallelism whose forward pass brings every device's labels to all, for a metric."""
+    everywhere = all_gather(batch["y"], "data").astype(jnp.float32)
+    return data_parallel_shard_map.loss(model, parameters, batch) + 0 * jnp.sum(everywhere)
+
+
+LABELS = Communication("all-gather", ("data",), "inputs", 64 * 4)
+plant(
+    "labels_gathered",
+    Admits,
+    data_parallel_shard_map,
+    DATA,
+    "COM-1",
+    loss=gathers_labels,
+    ADMITTED={"forward": LABELS},
+)
+plant(
+    "reduced_twice_and_budgeted",
+    Unchecked,
+    data_parallel_shard_map,
+    DATA,
+    "COM-2",
+    loss_and_gradients=synchronize_by(each(twice)),
+    **again(data_parallel_shard_map, "gradients"),
+)
+plant(
+    "zero1_gathered_twice_and_budgeted",
+    Unchecked,
+    zero1_shard_map,
+    DATA,
+    "COM-3",
+    update=gathers_old_and_new,
+    **again(zero1_shard_map, "parameters"),
+)
+plant(
+    "gathered_twice_and_budgeted",
+    Unchecked,
+    fsdp_shard_map,
+    DATA,
+    "COM-4",
+    loss_and_gradients=gathers_twice,
+    **again(fsdp_shard_map, "parameters", "metrics"),
+)
+plant(
+    "accumulated_and_reduced_twice",
+    Unchecked,
+    data_parallel_shard_map,
+    DATA,
+    "COM-9",
+    network=ReducesEach(Accumulated(MLP())),
+    **again(data_parallel_shard_map, "gradients", "metrics"),
+)
+
+
+def logs_a_norm(function: Any) -> Any:
+    """Tensor parallelism that gathers a kernel whole, to log its norm."""
+
+    def logging(model: Any, parameters: Any, batch: Any) -> Any:
+        whole = all_gather(parameters["dense_1"]["kernel"], "model")
+        return jax.tree.map(lambda x: x + 0 * jnp.sum(whole), function(model, parameters, batch))
+
+    return logging
+
+
+def logs_with_gradients(model: Any, parameters: Any, batch: Any) -> Any:
+    """The same in a step."""
+    loss, gradients = tensor_parallel_shard_map.loss_and_gradients(model, parameters, batch)
+    return logs_a_norm(lambda *_: loss)(model, parameters, batch), gradients
+
+
+KERNEL = Communication("all-gather", ("model",), "parameters", 128 * 512 * 4)
+plant(
+    "kernel_gathered_over_tensor_axis",
+    Admits,
+    tensor_parallel_shard_map,
+    MODEL,
+    "COM-5",
+    loss=logs_a_norm(tensor_parallel_shard_map.loss),
+    loss_and_gradients=logs_with_gradients,
+    ADMITTED={"forward": KERNEL, "step": KERNEL},
+)
+
+
+def averages_inputs(model: Any, parameters: Any, batch: Any) -> Any:
+    """FSDP and tensor parallelism that keep statistics of activations over the axis of the parameters."""
+    loss, gradients = fsdp_tensor_parallel_shard_map.loss_and_gradients(model, parameters, batch)
+    return loss + 0 * jnp.sum(pmean(batch["x"].mean(axis=0), "data")), gradients
+
+
+plant(
+    "statistics_over_fsdp_axis",
+    Admits,
+    fsdp_tensor_parallel_shard_map,
+    BOTH,
+    "COM-6",
+    loss_and_gradients=averages_inputs,
+    ADMITTED={"step": Communication("all-reduce", ("data",), "activations", 784 * 4)},
+)
+
+
+def between_groups_first(model: Any, parameters: Any, batch: Any) -> Any:
+    """HSDP in the wrong order: whole gradients are averaged between groups, and then scattered within them."""
+    shards = Shards(model, hsdp_shard_map.PARAMETERS, "data")
+    loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
+    return pmean(pmean(loss, "data"), "replica"), shards.scatter_mean(pmean(gradients, "replica"))
+
+
+AXES = dict(leaves(MLP().axes))
+SPLIT = [prod(shape) for path, shape in leaves(MLP().shapes) if "embed" in AXES[path]]
+WHOLE = Communication("all-reduce", ("replica",), "gradients", sum(SPLIT) * 4 * 3 // 4)
+plant(
+    "whole_gradients_between_groups",
+    Admits,
+    hsdp_shard_map,
+    HYBRID,
+    "COM-7",
+    loss_and_gradients=between_groups_first,
+    ADMITTED={"step": WHOLE},
+)
+
+
+def in_halves(x: Any, axis: str, pairs: Any) -> Any:
+    """A hop in two parts: as many bytes, twice the latency."""
+    return jnp.concatenate([ppermute(half, axis, pairs) for half in jnp.split(x, 2)])
+
+
+def hops_in_halves(model: Any, schedule: Any, parameters: Any, batch: Any) -> Any:
+    """GPipe whose stages hand on half an activation at a time."""
+    with mock.patch.object(pipeline, "ppermute", in_halves):
+        return by_engine(Pipeline)["loss_and_gradients"](model, schedule, parameters, batch)
+
+
+HALVES = {"loss_and_gradients": hops_in_halves}
+plant("handed_on_in_halves", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", **HALVES)
+
+
+def logs_input_norms(model: Any, parameters: Any, batch: Any) -> Any:
+    """Data parallelism that shows every device the norm of all others' inputs; nobody has budgeted it."""
+    loss, gradients = data_parallel_shard_map.loss_and_gradients(model, parameters, batch)
+    return loss + 0 * jnp.sum(all_gather(jnp.linalg.norm(batch["x"]), "data")), gradients
+
+
+def gathers_again(model: Any, parameters: Any, batch: Any) -> Any:
+    """An FSDP forward pass that gathers a kernel once for the loss, and once for a norm."""
+    again = jax.lax.optimization_barrier(parameters["dense_1"]["kernel"])
+    norm = jnp.sum(all_gather(again, "data") ** 2)
+    return fsdp_shard_map.loss(model, parameters, batch) + 0 * norm
+
+
+LOGS = {"loss_and_gradients": logs_input_norms}
+plant("input_norms_gathered", Unchecked, data_parallel_shard_map, DATA, "COM-10", **LOGS)
+plant("forward_gathers_twice", Unchecked, fsdp_shard_map, DATA, "COM-11", loss=gathers_again)

@@ -1,0 +1,43 @@
+"""Products are counted as often as they run."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from meshproof.hlo.products import products
+
+SQUARE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+
+
+def compiled(function, *arguments):
+    """The text of a compiled function of squares."""
+    return jax.jit(function).lower(*(arguments or (SQUARE,))).compile().as_text()
+
+
+def looped(times):
+    """A function that squares so often, one after the other."""
+    return lambda x: jax.lax.fori_loop(0, times, lambda _, y: jnp.tanh(y @ y), x)
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda x: x + 1, 0),
+        (lambda x: x @ x, 1),
+        (looped(5), 5),
+        (lambda x: jnp.tanh(looped(5)(x)) @ x, 6),
+        (lambda x: jax.lax.fori_loop(0, 3, lambda _, y: looped(5)(y), x), 15),
+    ],
+)
+def test_products_are_counted_as_often_as_they_run(function, count):
+    """In nested loops once for each iteration."""
+    assert products(compiled(function)) == count
+
+
+def test_unknown_counts_are_unknown():
+    """In a loop that ends when it likes, or in one of two branches that differ, nobody knows how many run."""
+    until = compiled(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 1, lambda y: jnp.tanh(y @ y) + 1, x))
+    assert products(until) is None
+    flag = jax.ShapeDtypeStruct((), jnp.bool_)
+    branch = compiled(lambda go, x: jax.lax.cond(go, lambda: x @ x, lambda: jnp.tanh(x)), flag, SQUARE)
+    assert products(branch) is None

@@ -34,7 +34,7 @@ from reference_impl.strategies import (
 )
 from reference_impl.theory import communication
 from reference_impl.theory.communication import Budget, Line
-from tests.saboteurs.collectives import each, gathers_twice, synchronize_by, twice
+from tests.saboteurs.collectives import each, synchronize_by, twice
 from tests.saboteurs.modifiers import ReducesEach
 from tests.saboteurs.pipelines import STAGES, UncheckedPipelined, by_engine
 from tests.saboteurs.planting import BOTH, DATA, MODEL, Unchecked, plant
@@ -65,6 +65,13 @@ def gathers_labels(model: Any, parameters: Any, batch: Any) -> Any:
     """Data parallelism whose forward pass brings every device's labels to all, for a metric."""
     everywhere = all_gather(batch["y"], "data").astype(jnp.float32)
     return data_parallel_shard_map.loss(model, parameters, batch) + 0 * jnp.sum(everywhere)
+
+
+def gathers_squares(model: Any, parameters: Any, batch: Any) -> Any:
+    """FSDP that gathers the parameters to compute with, and their squares for a norm that shards could be added for."""
+    squares = Shards(model, fsdp_shard_map.PARAMETERS, "data").gather(jax.tree.map(jnp.square, dict(parameters)))
+    loss, gradients = fsdp_shard_map.loss_and_gradients(model, parameters, batch)
+    return loss + 0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(squares)), gradients
 
 
 LABELS = Communication("all-gather", ("data",), "inputs", 64 * 4)
@@ -101,8 +108,8 @@ plant(
     fsdp_shard_map,
     DATA,
     "COM-4",
-    loss_and_gradients=gathers_twice,
-    **again(fsdp_shard_map, "parameters", "metrics"),
+    loss_and_gradients=gathers_squares,
+    **again(fsdp_shard_map, "parameters"),
 )
 plant(
     "accumulated_and_reduced_twice",

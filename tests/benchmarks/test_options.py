@@ -1,5 +1,6 @@
 """What `pytest benchmarks/` times is settled before anything starts: by the options, or by what the host has."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure():
+    print("platforms:", jax.config.jax_platforms)
     jax.config.update("jax_platforms", "none_may_start")
 """
 ACCELERATED = (
@@ -33,25 +35,32 @@ def collect(folder, plugin, *arguments):
     return subprocess.run(
         [sys.executable, "-c", command, "benchmarks/", *options, *arguments],
         cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"},
         capture_output=True,
         text=True,
     )
 
 
 @pytest.mark.parametrize(
-    ("plugin", "arguments", "header"),
+    ("plugin", "arguments", "header", "platforms"),
     [
-        (NO_BACKEND, [], "--size tiny on 8 virtual CPU devices (no accelerator); beyond steps only single_device"),
-        (NO_BACKEND, ["--impl", "tests.implementations.minimal"], "--size tests.implementations.minimal on 8 virtual"),
-        (ACCELERATED, [], "--size small on 2 × NVIDIA H200\n"),
-        (ACCELERATED, ["--target", "cpu"], "--size tiny on 8 virtual CPU devices (NVIDIA H200); beyond"),
+        (
+            NO_BACKEND,
+            [],
+            "--size tiny on 8 virtual CPU devices (no accelerator); beyond steps only single_device",
+            "cpu",
+        ),
+        (NO_BACKEND, ["--impl", "tests.implementations.minimal"], "--size tests.implementations.minimal on", "cpu"),
+        (ACCELERATED, [], "--size small on 2 × NVIDIA H200\n", "None"),
+        (ACCELERATED, ["--target", "cpu"], "--size tiny on 8 virtual CPU devices (NVIDIA H200); beyond", "cpu"),
     ],
 )
-def test_header_says_what_is_timed(tmp_path, plugin, arguments, header):
+def test_header_says_what_is_timed(tmp_path, plugin, arguments, header, platforms):
     """The host's accelerators if it has any, else virtual CPU devices; and collecting starts no JAX."""
     collected = collect(tmp_path, plugin, *arguments)
     assert collected.returncode == 0, collected.stdout + collected.stderr
     assert f"benchmarks: {header}" in collected.stdout
+    assert f"platforms: {platforms}\n" in collected.stdout
     assert "test_step_time[" in collected.stdout and "test_collectives[" in collected.stdout
 
 

@@ -1,19 +1,120 @@
 """Timing happens in this process, and alone on the machine."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
 import pytest
 
+from benchmarks.fit import compile_fitting
+from benchmarks.host import HostError, accelerators
+from benchmarks.judges import Judges
+from benchmarks.program import Program
+from benchmarks.record import matmul_precision
+from benchmarks.sizes import ON_ACCELERATOR, ON_CPU, SIZES, size_of
+from meshproof.cases import REFERENCE, Case, has_member
 
+FEWER = ("single_device", "data_parallel", "fsdp", "fsdp_tensor_parallel")
+"""The strategies of size `tiny` that are timed beyond their steps, each on its first model."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What is timed."""
+    group = parser.getgroup("benchmarks", "timing")
+    group.addoption("--size", choices=SIZES, help=f"default {ON_CPU}; on accelerators {ON_ACCELERATOR}")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what cannot be timed. Under xdist pytest-benchmark would run everything once and time nothing."""
+    """Refuse what cannot be timed, and settle what is: before the number of devices and the cases are."""
+    config.addinivalue_line("markers", "fewer: not of every case, where the cases are those of size tiny")
     spread = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
+    # Under xdist pytest-benchmark would run everything once and time nothing.
     if spread and not config.getoption("benchmark_disable"):
         raise pytest.UsageError(
             "benchmarks/ under pytest-xdist: nothing would be timed; run it without -n, or with --benchmark-disable"
         )
-    if len(targets(config)) > 1:
+    if len(set(config.getoption("target") or ())) > 1:
         raise pytest.UsageError("--target cpu --target native: one process times one target; run once for each")
+    try:
+        settle(config)
+    except HostError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
-def targets(config: pytest.Config) -> set[str]:
-    """What the options ask for."""
-    return set(config.getoption("target") or ("cpu",))
+def settle(config: pytest.Config) -> None:
+    """Fill in what was not asked for: the host's accelerators if it has any, and a size that suits it."""
+    size, implementation = config.getoption("size"), config.getoption("impl")
+    if not config.getoption("target"):
+        config.option.target = ["native" if accelerators().count else "cpu"]
+    native = config.option.target == ["native"]
+    if native and not accelerators().count:
+        raise pytest.UsageError("--target native: JAX finds no accelerator on this host; --target cpu times its CPU")
+    if size and implementation != REFERENCE:
+        raise pytest.UsageError(f"--size {size} --impl {implementation}: sizes are the book's; leave out one of them")
+    if implementation == REFERENCE:
+        config.option.impl = SIZES[size or (ON_ACCELERATOR if native else ON_CPU)]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """What is timed, and on what."""
+    found = accelerators()
+    on = f"{found.count} × {found.kind}" if native(config) else f"{config.getoption('devices')} virtual CPU devices"
+    size = size_of(config.getoption("impl"))
+    which = f"; beyond steps only {', '.join(FEWER)}" if size == ON_CPU else ""
+    return f"benchmarks: --size {size} on {on}{'' if native(config) else f' ({found.kind})'}{which}"
+
+
+def native(config: pytest.Config) -> bool:
+    """Whether accelerators are timed."""
+    return config.getoption("target") == ["native"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests marked ``fewer`` keep at size tiny only the first case of each strategy in `FEWER`."""
+    if size_of(config.getoption("impl")) != ON_CPU:
+        return
+    seen: set[tuple[str, str]] = set()
+    left_out = []
+    for item in items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        if case and item.get_closest_marker("fewer"):
+            key = (item.function.__name__, case.strategy.name)
+            if case.strategy.name not in FEWER or key in seen:
+                left_out.append(item)
+            seen.add(key)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def judges() -> Judges:
+    """The judges, each computed once."""
+    return Judges()
+
+
+@pytest.fixture
+def size(pytestconfig: pytest.Config) -> str:
+    """The name of what is timed."""
+    return size_of(pytestconfig.getoption("impl"))
+
+
+@pytest.fixture
+def ready(case: Case) -> Iterator[Case]:
+    """The case on this machine's devices; skipped where it has too few."""
+    if case.devices > jax.device_count():
+        pytest.skip(f"{case.id} needs {case.devices} devices, there are {jax.device_count()}")
+    precision = matmul_precision(case)
+    with jax.default_matmul_precision(None if precision == "default" else precision):
+        yield case
+
+
+@pytest.fixture
+def step(ready: Case, pytestconfig: pytest.Config) -> Program | None:
+    """The compiled step, before anything is run; an error where the devices are too small for it."""
+    if not has_member(ready.strategy, "shard_batch"):
+        return None
+    batch = ready.strategy.shard_batch(next(iter(ready.strategy.batches(1))))
+    return compile_fitting(ready, pytestconfig.getoption("impl"), batch)

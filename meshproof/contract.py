@@ -176,6 +176,18 @@ class Evaluation:
     count: int
 
 
+@dataclass(frozen=True)
+class ModelFlops:
+    """Floating-point operations that a model needs for one global batch: ``forward``, and in a whole train ``step``.
+
+    By a formula of its shapes that is named, whatever a compiler makes of it or computes twice.
+    """
+
+    forward: float
+    step: float
+    formula: str
+
+
 class Truth(Protocol):
     """The judge of numbers of one model, loss and optimizer. It uses no JAX.
 
@@ -206,8 +218,9 @@ class Strategy(Protocol):
     where those are not the canonical ones, as where a pipeline stacks its layers: the canonical ones may then be host
     arrays. And ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf)
     with ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh
-    axis), and ``draws`` (whether a step draws random numbers, as dropout does). And instead of a ``truth``,
-    ``single_device(dtype)``: the same trainer on one device, with ``load``, whose arrays and arithmetic are all
+    axis), ``draws`` (whether a step draws random numbers, as dropout does), and ``model_flops`` (`ModelFlops`, of which
+    benchmarks tell a utilisation). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one
+    device, with ``load``, whose arrays and arithmetic are all
     ``"float32"`` or ``"float64"``, as asked.
     """
 

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from meshproof.contract import Batch, Contract, Tree, leaves
+from meshproof.contract import Batch, Contract, ModelFlops, Tree, leaves
 from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
 from reference_impl.theory.communication import Traffic
+from reference_impl.theory.flops import model_flops
 from reference_impl.theory.memory import spared
 from reference_impl.truth import Adam, ModelTruth
 
@@ -105,6 +106,11 @@ class Form:
     def lay_out(self, rules: dict[str, str]) -> Tree:
         """Where the parameters would lie by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
         return Mapping(**rules).specs(self.network.axes)
+
+    @property
+    def model_flops(self) -> ModelFlops:
+        """The operations of one global batch, by the model's formula."""
+        return model_flops(self.network, self.batch_size)
 
     def batches(self, count: int) -> Iterable[Batch]:
         """``count`` host batches, drawn by the truth."""

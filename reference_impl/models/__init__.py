@@ -85,6 +85,11 @@ class Model(ABC):
         """The elements of all keys and values of an example: none without attention."""
         return 0
 
+    @property
+    @abstractmethod
+    def products(self) -> int:
+        """The multiply-adds of an example's matrix products and convolutions, forward."""
+
     @abstractmethod
     def truth(self, optimizer: Optimizer) -> ModelTruth:
         """The float64 judge of this model with an optimizer; it also draws the batches."""

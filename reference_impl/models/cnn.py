@@ -68,6 +68,12 @@ class CNN(Model):
         """None: no page splits a convolution by columns and the next by rows."""
         return iter(())
 
+    @property
+    def products(self) -> int:
+        """Nine taps at every pixel, of half the height and width behind each pool; and the dense layer's."""
+        taps = sum((self.size >> i) ** 2 * 9 * c * f for i, (c, f) in enumerate(self.convolutions.values()))
+        return taps + self.features * self.classes
+
     def truth(self, optimizer: Optimizer) -> CNNTruth:
         """The judge of this network."""
         return CNNTruth(self.size, self.channels, self.classes, optimizer)

@@ -120,6 +120,13 @@ class GPT(Model):
         """The elements of all keys and values of an example: what a ring of devices passes round."""
         return self.blocks * 2 * self.length * self.heads * self.head_dim
 
+    @property
+    def products(self) -> int:
+        """A token's with each kernel and the tied head; and queries with keys, weights with values, (T, T) each."""
+        T, D, heads = self.length, self.embed, self.heads * self.head_dim
+        kernels = self.blocks * (4 * D * heads + 2 * D * self.mlp) + self.vocab * D
+        return T * kernels + self.blocks * 2 * T * T * heads
+
     def truth(self, optimizer: Optimizer) -> GPTTruth:
         """The judge of this network."""
         return GPTTruth(optimizer=optimizer, **vars(self))

@@ -61,6 +61,11 @@ class MLP(Model):
             if axis == "mlp":
                 yield Region(axis, entered=d if i else 0, left=self.widths[i + 2])
 
+    @property
+    def products(self) -> int:
+        """Every kernel's."""
+        return sum(d * f for d, f in pairwise(self.widths))
+
     def truth(self, optimizer: Optimizer) -> MLPTruth:
         """The judge of this network."""
         return MLPTruth(self.widths, self.criterion, optimizer)

@@ -88,6 +88,12 @@ class MoE(Model):
             )
         yield Region("experts", entered=elements // self.group, left=elements // self.group)
 
+    @property
+    def products(self) -> int:
+        """A token's, with as many experts as it chooses; not those by which it is sent to them and fetched."""
+        around = self.features + self.experts + self.classes
+        return around * self.width + self.choices * 2 * self.width * self.hidden
+
     def truth(self, optimizer: Optimizer) -> MoETruth:
         """The judge of this network."""
         return MoETruth(

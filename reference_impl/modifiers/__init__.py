@@ -79,6 +79,11 @@ class Modified(Model):
         """The model's."""
         return self.model.operands
 
+    @property
+    def products(self) -> int:
+        """The model's: what is computed anew counts once."""
+        return self.model.products
+
     def regions(self) -> Iterator[Region]:
         """The model's."""
         return self.model.regions()

@@ -1,0 +1,70 @@
+"""Whether a step fits on its devices, before it is run; and what does."""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from typing import Any
+
+import jax
+
+from benchmarks.program import Program, abstract_state, compile_program
+from benchmarks.sizes import SIZES, size_of
+from meshproof.cases import Case, load_cases
+
+
+class DoesNotFitError(Exception):
+    """A step needs more memory than its devices have."""
+
+
+def compile_fitting(case: Case, implementation: str, batch: Any) -> Program | None:
+    """The step, compiled for shapes alone: nothing that is too large is made. ``None`` where it cannot be lowered so.
+
+    Raises `DoesNotFitError`, which names what it needs, what a device has, and a size that fits.
+    """
+    program, held, limit = None, state_bytes(case), device_bytes()
+    if held <= limit:
+        program = compile_abstract(case, batch)
+        held = (program and program.needed_bytes) or held
+    if held > limit:
+        raise DoesNotFitError(
+            f"{case.id} needs {held:,} bytes on each device{'' if program else ' for its state alone'}, "
+            f"{jax.devices()[0].device_kind} has {limit:,}; {advice(case, implementation, limit)}"
+        )
+    return program
+
+
+def device_bytes() -> int:
+    """What one device has for JAX: its own limit, or the equal share of a virtual one in the host's memory."""
+    stats = jax.devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
+
+
+def state_bytes(case: Case) -> int:
+    """The bytes of a state on each device, by its shapes; 0 where the strategy does not tell them."""
+    return sum(
+        prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(abstract_state(case))
+        if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    )
+
+
+def compile_abstract(case: Case, batch: Any) -> Program | None:
+    """The step, compiled for the shapes of a state."""
+    state = abstract_state(case)
+    return None if state is None else compile_program(case, "train_step", state, batch)
+
+
+def advice(case: Case, implementation: str, limit: int) -> str:
+    """The largest size below this one that has the same strategy and model on the same mesh, and fits."""
+    sizes, asked = list(SIZES)[1:], size_of(implementation)
+    for size in reversed(sizes[: sizes.index(asked)] if asked in sizes else []):
+        for other in load_cases(SIZES[size], (case.target,)):
+            if other.id == case.id and state_bytes(other) <= limit:
+                strategy: Any = other.strategy
+                program = compile_abstract(other, strategy.shard_batch(next(iter(strategy.batches(1)))))
+                if program and (program.needed_bytes or limit + 1) <= limit:
+                    return f"--size {size} fits"
+    return "nothing smaller is known to fit: take more devices, or a smaller model or batch"

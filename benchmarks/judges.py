@@ -1,0 +1,150 @@
+"""Who says what the loss of a timed step must be.
+
+    truth                          NumPy in float64, within the bound that rounding explains
+    the single device in float32   where the strategy brings that and no truth: by the same start and batches
+    the other windows              where it brings neither: all windows start alike, and so must they end
+
+The single device bounds a loss by `SHARE` of what its own loss of the first batch fell by until the window's end, and
+judges nothing where that is less than `numerics.VACUOUS` of it. The other windows must agree to the bit on a CPU;
+elsewhere sums may be taken in another order each time (atomic additions), and `SHARE` holds for them too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from meshproof.arrays import host
+from meshproof.cases import Case, has_member
+from meshproof.contract import Truth, nest
+from meshproof.judging import digest
+from meshproof.measured import place
+from meshproof.numerics import VACUOUS, VACUOUS_IN, judge_loss
+from meshproof.returned import canonical, loss_of, state_and_metrics
+
+SHARE = 0.1
+
+
+class JudgeError(Exception):
+    """What judges a loss cannot do so."""
+
+
+Losses = Sequence[float]
+
+
+@dataclass(frozen=True)
+class ByTruth:
+    """Losses in float64, and the deviation of each that rounding explains."""
+
+    losses: Losses
+    deviations: Losses
+    vacuous: float
+    name: str = "truth"
+
+    def problem(self, losses: Losses) -> str | None:
+        """What is wrong with the losses of a window."""
+        for number, judged in enumerate(zip(losses, self.losses, self.deviations, strict=True), 1):
+            verdict = judge_loss(*judged, part=f"loss {number}", vacuous=self.vacuous)
+            if not verdict.passed:
+                return str(verdict)
+        return None
+
+
+@dataclass(frozen=True)
+class BySingleDevice:
+    """Losses of the single device in float32, and how far from them is allowed."""
+
+    losses: Losses
+    allowed: float
+    name: str = "the single device in float32"
+
+    def problem(self, losses: Losses) -> str | None:
+        """What is wrong with the losses of a window."""
+        return apart(losses, self.losses, self.allowed, self.name)
+
+
+@dataclass
+class ByWindows:
+    """The first window that was seen; ``exact`` where the others must be equal to the bit."""
+
+    exact: bool
+    seen: list[Losses] = field(default_factory=list)
+    name: str = "the other windows"
+
+    def problem(self, losses: Losses) -> str | None:
+        """What is wrong with the losses of a window."""
+        self.seen = self.seen or [list(losses)]
+        first = self.seen[0]
+        allowed = 0.0 if self.exact else SHARE * max(abs(first[0] - first[-1]), VACUOUS * abs(first[-1]))
+        return apart(losses, first, allowed, "another window from the same start")
+
+
+Judge = ByTruth | BySingleDevice | ByWindows
+
+
+def apart(losses: Losses, expected: Losses, allowed: float, who: str) -> str | None:
+    """The first loss that is further than allowed from what it is expected to be."""
+    for number, (loss, other) in enumerate(zip(losses, expected, strict=True), 1):
+        if abs(loss - other) > allowed:
+            return f"loss {number} is {loss!r}, of {who} {other!r}, allowed is a difference of {allowed:.3g}"
+    return None
+
+
+class Judges:
+    """The judge of each case; what two cases share is computed once."""
+
+    def __init__(self) -> None:
+        self.computed: dict[Any, tuple[Losses, Losses]] = {}
+
+    def of(self, case: Case, batches: Sequence[Any], train: bool) -> Judge:
+        """Of training on these host batches, one after another; or of each of them forward, from the start."""
+        strategy: Any = case.strategy
+        if has_member(strategy, "truth") and has_member(strategy, "load"):
+            key = (strategy.truth, digest(list(batches)), train)
+            if key not in self.computed:
+                self.computed[key] = true_losses(strategy.truth, batches, train)
+            return ByTruth(*self.computed[key], VACUOUS_IN[case.contract.compute_dtype])
+        if has_member(strategy, "single_device") and has_member(strategy, "parameters"):
+            return single_device(case, batches, train)
+        return ByWindows(exact=jax.default_backend() == "cpu")
+
+
+def true_losses(truth: Truth, batches: Sequence[Any], train: bool) -> tuple[Losses, Losses]:
+    """The losses in float64, and their deviations."""
+    start = truth.initial_parameters()
+    runs = [truth.train(start, given) for given in ([batches] if train else [[batch] for batch in batches])]
+    return (
+        [step.loss for run in runs for step in run.value.steps],
+        [step.loss for run in runs for step in run.rounding.steps],
+    )
+
+
+def single_device(case: Case, batches: Sequence[Any], train: bool) -> BySingleDevice:
+    """The judge of a case by its own single device. Raises `JudgeError` where that learns too little to judge by.
+
+    A forward pass learns nothing: there `numerics.VACUOUS` of the loss is allowed.
+    """
+    strategy: Any = case.strategy
+    trainer = strategy.single_device("float32")
+    start = host(canonical(strategy.parameters(strategy.init(jax.random.key(0))), "parameters"))
+    state, losses = trainer.load(nest(start)), []
+    for batch in batches:
+        given = place(trainer, batch)
+        if train:
+            state, metrics = state_and_metrics(trainer.train_step(state, given))
+            losses.append(loss_of(metrics))
+        else:
+            losses.append(float(trainer.loss(state, given)))
+    if not train:
+        return BySingleDevice(losses, VACUOUS * max(map(abs, losses)))
+    fall = losses[0] - losses[-1]
+    if not fall > VACUOUS * abs(losses[-1]) or not math.isfinite(fall):
+        raise JudgeError(
+            f"{case.id}: on a single device the loss goes from {losses[0]!r} to {losses[-1]!r} in {len(losses)} steps; "
+            f"it must fall by {VACUOUS:.0%} or more for a wrong step to be seen by it"
+        )
+    return BySingleDevice(losses, SHARE * fall)

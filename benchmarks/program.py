@@ -1,0 +1,86 @@
+"""The compiled program that is timed: what is deterministic of it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+
+from meshproof.cases import Case, has_member
+from meshproof.hlo import Collective, census
+from meshproof.memory import program_memory
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function of a case, compiled ahead of time; JAX runs the same executable where the function is called."""
+
+    case: Case
+    compiled: Any
+    compile_seconds: float
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Its census. Raises ``HloError`` for a text that cannot be accounted for."""
+        return census(self.compiled.as_text(), self.case.mesh)
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """What it needs on each device: arguments, temporary buffers, and outputs that are no argument's."""
+        memory = program_memory(self.compiled)
+        if memory is None:
+            return None
+        return memory.arguments + memory.outputs - memory.aliased + memory.temporary
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What must not change: bytes by mesh axes, tensors by operation, memory and FLOPs, per device and call.
+
+        ``None`` is unknown.
+        """
+        cost = self.compiled.cost_analysis() or {}
+        return {
+            "bytes_by_axis": total((joined(entry.axes), entry.bytes) for entry in self.collectives),
+            "collectives": total(
+                (f"{entry.operation} over {joined(entry.axes)}", entry.tensors) for entry in self.collectives
+            ),
+            "peak_memory_bytes": self.needed_bytes,
+            "flops": cost.get("flops"),
+        }
+
+
+def compile_program(case: Case, member: str, *arguments: Any) -> Program | None:
+    """A member of the strategy, compiled for these arguments or their shapes; ``None`` where it cannot be lowered."""
+    function = getattr(case.strategy, member)
+    if not hasattr(function, "lower"):
+        return None
+    start = time.perf_counter()
+    compiled = function.lower(*arguments).compile()
+    return Program(case, compiled, time.perf_counter() - start)
+
+
+def abstract_state(case: Case) -> Any | None:
+    """The shapes of a state and where they lie, without a state; ``None`` where the strategy does not tell them."""
+    strategy: Any = case.strategy
+    if not has_member(strategy, "init") or not hasattr(strategy.init, "lower"):
+        return None
+    shapes = strategy.init.lower(jax.random.key(0)).out_info
+    known = all(getattr(leaf, "sharding", None) is not None for leaf in jax.tree.leaves(shapes))
+    return shapes if known else None
+
+
+def joined(axes: tuple[str, ...]) -> str:
+    """Mesh axes as one name."""
+    return "×".join(axes)
+
+
+def total(amounts: Any) -> dict[str, int | None]:
+    """The sum by name; unknown where a part is."""
+    parts: dict[str, list[int | None]] = defaultdict(list)
+    for name, amount in amounts:
+        parts[name].append(amount)
+    return {name: None if None in found else sum(filter(None, found)) for name, found in sorted(parts.items())}

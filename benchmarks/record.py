@@ -1,0 +1,101 @@
+"""What stands beside a time in the saved file: ``identity``, ``facts``, ``measured``, ``stack``, ``formulas``.
+
+Two times may be compared only where all of ``identity`` is equal; ``facts`` are compared exactly; ``measured`` follows
+from the time, or is noisy.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from cpuinfo import get_cpu_info
+
+from benchmarks import peaks
+from benchmarks.program import Program
+from benchmarks.window import STEPS
+from meshproof.cases import Case, has_member
+from meshproof.environment import versions
+
+STACK = ("jax", "jaxlib", "flax", "optax", "python")
+
+
+def matmul_precision(case: Case) -> str:
+    """That of float32 products is asked for, as the suites do; narrower ones have but one."""
+    return "float32" if case.contract.compute_dtype == "float32" else "default"
+
+
+def machine() -> dict[str, Any]:
+    """The devices, and of virtual ones the host. Starts the JAX backend."""
+    platform = jax.default_backend()
+    return {
+        "platform": platform,
+        "device_kind": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "host": cpu_model() if platform == "cpu" else None,
+    }
+
+
+@cache
+def cpu_model() -> str:
+    """The host's CPU and how many of its threads there are."""
+    info = get_cpu_info()
+    return f"{info.get('brand_raw', info.get('arch', 'unknown'))} × {info.get('count')}"
+
+
+def identity(case: Case, size: str) -> dict[str, Any]:
+    """What a time is of."""
+    return {
+        **machine(),
+        "strategy": case.strategy.name,
+        "framework": case.strategy.framework,
+        "mesh": case.mesh,
+        "dtype": case.contract.compute_dtype,
+        "model": f"{case.strategy.model}/{size}",
+        "batch_size": getattr(case.strategy, "batch_size", None),
+        "matmul_precision": matmul_precision(case),
+        "steps_per_window": STEPS,
+    }
+
+
+def stack() -> dict[str, str | None]:
+    """The versions that are timed."""
+    return {name: version for name, version in versions().items() if name in STACK}
+
+
+def model_flops(case: Case, member: str) -> tuple[float | None, str | None]:
+    """The model FLOPs of a call, and their formula; ``None`` where the strategy has none, or the call needs none."""
+    strategy: Any = case.strategy
+    if not has_member(strategy, "model_flops"):
+        return None, None
+    known = strategy.model_flops
+    return {"train_step": known.step, "loss": known.forward}.get(member), known.formula
+
+
+def throughput(batch: Any, seconds: float) -> dict[str, float]:
+    """Examples per second; of sequences of tokens, whose inputs are integers (B, T), tokens."""
+    first = np.asarray(next(iter(batch.values())))
+    if first.ndim == 2 and np.issubdtype(first.dtype, np.integer):
+        return {"tokens_per_second": first.size / seconds}
+    return {"examples_per_second": len(first) / seconds}
+
+
+def before(case: Case, size: str, member: str, program: Program | None) -> dict[str, Any]:
+    """All that is known before a time is."""
+    flops, formula = model_flops(case, member)
+    return {
+        "identity": identity(case, size),
+        "facts": (program.facts if program else {}) | {"model_flops": flops},
+        "measured": {"compile_seconds": program.compile_seconds if program else None},
+        "stack": stack(),
+        "formulas": {"model_flops": formula, "mfu": peaks.FORMULA},
+    }
+
+
+def rates(case: Case, member: str, batch: Any, seconds: float) -> dict[str, float | None]:
+    """What follows from the seconds of one call."""
+    kind, dtype = jax.devices()[0].device_kind, case.contract.compute_dtype
+    mfu = peaks.utilisation(model_flops(case, member)[0], seconds, case.devices, kind, dtype)
+    return throughput(batch, seconds) | {"mfu": mfu}

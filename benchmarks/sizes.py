@@ -1,0 +1,23 @@
+"""The sizes that can be asked for: each the name of an implementation, resolved as ``--impl`` is."""
+
+from __future__ import annotations
+
+from meshproof.cases import REFERENCE
+
+SIZES = {
+    "book": REFERENCE,
+    "tiny": f"{REFERENCE}.sizes.tiny",
+    "small": f"{REFERENCE}.sizes.small",
+    "mlp-8192": f"{REFERENCE}.sizes.mlp_8192",
+    "gpt2-124m": f"{REFERENCE}.sizes.gpt2_124m",
+    "gpt2-xl-1.5b": f"{REFERENCE}.sizes.gpt2_xl_1_5b",
+}
+"""By the bytes that a step needs, but for ``book``: every case that the suites judge."""
+
+ON_CPU, ON_ACCELERATOR = "tiny", "small"
+"""What is timed where nobody says."""
+
+
+def size_of(implementation: str) -> str:
+    """The size that an implementation is; one of your own goes by its name."""
+    return next((size for size, module in SIZES.items() if module == implementation), implementation)

@@ -1,0 +1,15 @@
+"""How long is the forward pass alone? Beyond it a step has gradients, their synchronisation, an update."""
+
+import pytest
+
+from benchmarks.timing import time_windows
+from benchmarks.window import ForwardWindow
+from meshproof.cases import has_member
+
+
+@pytest.mark.fewer
+def test_forward_time(ready, judges, benchmark, size):
+    """The time of K forward passes from one state, each loss held to its judge."""
+    if not has_member(ready.strategy, "loss"):
+        pytest.skip(f"{ready.id}: the strategy has no loss")
+    time_windows(benchmark, ForwardWindow(ready, judges), size)

@@ -1,0 +1,58 @@
+"""What the larger sizes share: their meshes, and forms that NumPy could not judge in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import ClassVar
+
+from meshproof.contract import Batch
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.models import Model
+from reference_impl.modifiers import Modified
+from reference_impl.modifiers.precision import MixedPrecision
+from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, single_device
+
+ONE = {"data": 1}
+DEVICES = (2, 4, 8)
+ALONG_DATA: tuple[ModuleType, ...] = (data_parallel, fsdp)
+
+
+@dataclass(frozen=True)
+class Scaled(JaxForm):
+    """A form without a truth in NumPy: it is judged by its own single device in float32."""
+
+    truth: ClassVar[None] = None  # type: ignore[assignment]
+
+    def batches(self, count: int) -> Iterable[Batch]:
+        """``count`` host batches, drawn by the truth of the model that is not modified."""
+        return plain(self.network).truth(self.optimizer).batches(count, self.batch_size)
+
+    def single_device(self, dtype: str) -> Scaled:
+        """The same on one device. Raises ``ValueError`` for another dtype than float32."""
+        if dtype != "float32":
+            raise ValueError(f"single_device({dtype!r}): expected 'float32'; nothing so large is trained in float64")
+        return replace(self, page=single_device, mesh_axes=ONE, network=in_float32(self.network))
+
+
+def plain(network: Model) -> Model:
+    """The model under its modifiers."""
+    return plain(network.model) if isinstance(network, Modified) else network
+
+
+def in_float32(network: Model) -> Model:
+    """The model without its mixed precision, otherwise modified as it is."""
+    if isinstance(network, MixedPrecision):
+        return in_float32(network.model)
+    return replace(network, model=in_float32(network.model)) if isinstance(network, Modified) else network
+
+
+def on_meshes(form: JaxForm, tensor_parallel: bool = True) -> Iterator[JaxForm]:
+    """A form on one device; then data-parallel, fully sharded and, if asked, with tensors split in two, on more."""
+    yield form
+    for devices in DEVICES:
+        for page in ALONG_DATA:
+            yield replace(form, page=page, mesh_axes={"data": devices})
+        if tensor_parallel:
+            yield replace(form, page=fsdp_tensor_parallel, mesh_axes={"data": devices // 2, "model": 2})

@@ -1,0 +1,124 @@
+"""The sizes are what they are named for, can be built without their memory, and are refused where they do not fit."""
+
+from dataclasses import replace
+from math import prod
+
+import jax
+import pytest
+
+from benchmarks import fit
+from benchmarks.program import compile_program
+from benchmarks.sizes import SIZES, size_of
+from meshproof.cases import load_cases
+from meshproof.contract import leaves
+from reference_impl.models.gpt import GPT
+from reference_impl.models.mlp import MLP
+from reference_impl.theory.flops import model_flops
+
+PARAMETERS = {
+    "gpt2-124m": 124_439_808 - 12 * 768,
+    "gpt2-xl-1.5b": 1_557_611_200 - 48 * 1600,
+    "mlp-8192": 784 * 8192 + 2 * 8192 * 8192 + 8192 * 10 + 3 * 8192 + 10,
+}
+"""Of the original GPT-2 (124M, XL) without the biases of the keys; and by hand."""
+
+TRACED = ("single_device-jax-gpt@", "fsdp-jax-gpt@data=2", "single_device-jax-mlp@", "fsdp-jax-mlp@data=2")
+
+
+def first(size):
+    """The case on a single device."""
+    return load_cases(SIZES[size])[0]
+
+
+@pytest.mark.parametrize("size", PARAMETERS)
+def test_parameters_are_counted(size):
+    """A size has the parameters of the model that it is named for, and its arrays can be traced without being made."""
+    network = first(size).strategy.network
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == PARAMETERS[size]
+    assert sum(prod(shape) for _, shape in leaves(network.shapes)) == PARAMETERS[size]
+
+
+@pytest.mark.parametrize("size", list(SIZES)[2:])
+def test_steps_of_every_size_can_be_traced(size):
+    """On one device and fully sharded on two, a step of each size can be traced for shapes alone, and keeps them.
+
+    With two blocks of a transformer: they are alike.
+    """
+    for given in (case.strategy for case in load_cases(SIZES[size]) if case.id.startswith(TRACED)):
+        strategy = replace(given, network=shortened(given.network))
+        state = strategy.init.lower(jax.random.key(0)).out_info
+        batch = {
+            name: jax.ShapeDtypeStruct((strategy.batch_size, *shape), dtype)
+            for name, (shape, dtype) in field_shapes(strategy.network).items()
+        }
+        with jax.set_mesh(strategy.mesh):
+            after, metrics = jax.eval_shape(strategy.train_step.jitted, state, batch)
+        assert jax.tree.map(lambda leaf: leaf.shape, after) == jax.tree.map(lambda leaf: leaf.shape, state)
+        assert metrics["loss"].shape == () and metrics["loss"].dtype == "float32"
+
+
+def shortened(network):
+    """A transformer, modified as it is, with two blocks; other models as they are."""
+    if isinstance(network, GPT):
+        return replace(network, blocks=2)
+    return network if isinstance(network, MLP) else replace(network, model=shortened(network.model))
+
+
+def field_shapes(network):
+    """Shape, without the batch, and dtype of the fields of a batch."""
+    while not isinstance(network, GPT | MLP):
+        network = network.model
+    if isinstance(network, GPT):
+        return dict.fromkeys("xy", ((network.length,), "int32"))
+    return {"x": (network.widths[:1], "float32"), "y": ((), "int32")}
+
+
+def test_model_flops_are_those_of_the_paper():
+    """A transformer's are 6·N + 12·L·H·Q·T a token, by the formula of PaLM's appendix B."""
+    gpt = first("gpt2-124m").strategy.network.model
+    kernels = [prod(shape) for path, shape in leaves(gpt.shapes) if path.endswith("kernel")]
+    matrices = sum(kernels) + gpt.vocab * gpt.embed
+    token = 6 * matrices + 12 * gpt.blocks * gpt.heads * gpt.head_dim * gpt.length
+    known = model_flops(gpt, 16)
+    assert known.step == pytest.approx(token * 16 * gpt.length) == 3 * known.forward
+
+
+def test_what_does_not_fit_is_refused_before_it_is_made(monkeypatch):
+    """The error names the bytes that are needed, those there are, and a size that fits; nothing is run."""
+    limit = 200_000_000
+    monkeypatch.setattr(fit, "device_bytes", lambda: limit)
+    case = first("gpt2-124m")
+    compiled = []
+
+    def compile_noted(case, *arguments):
+        compiled.append(case)
+        return compile_program(case, *arguments)
+
+    monkeypatch.setattr(fit, "compile_program", compile_noted)
+    with pytest.raises(fit.DoesNotFitError) as refused:
+        fit.compile_fitting(case, SIZES["gpt2-124m"], None)
+    state = 3 * 4 * PARAMETERS["gpt2-124m"] + 4
+    assert f"needs {state:,} bytes on each device for its state alone, cpu has {limit:,}" in str(refused.value)
+    assert str(refused.value).endswith("--size small fits")
+    assert [other.strategy.network.embed for other in compiled] == [256]
+
+
+def test_temporary_memory_counts(monkeypatch):
+    """A step whose state fits and whose temporary buffers do not is refused too."""
+    case = first("tiny")
+    batch = case.strategy.shard_batch(next(iter(case.strategy.batches(1))))
+    needed = fit.compile_abstract(case, batch).needed_bytes
+    state = fit.state_bytes(case)
+    assert needed > state == 2 * 4 * sum(prod(shape) for _, shape in leaves(case.strategy.network.shapes))
+    monkeypatch.setattr(fit, "device_bytes", lambda: needed)
+    assert fit.compile_fitting(case, SIZES["tiny"], batch).needed_bytes == needed
+    monkeypatch.setattr(fit, "device_bytes", lambda: needed - 1)
+    with pytest.raises(fit.DoesNotFitError, match=f"needs {needed:,} bytes .* nothing smaller is known to fit"):
+        fit.compile_fitting(case, SIZES["tiny"], batch)
+
+
+def test_sizes_have_names():
+    """An implementation that is a size goes by the size's name, any other by its own."""
+    assert [size_of(module) for module in SIZES.values()] == list(SIZES)
+    assert size_of("my_trainer.meshproof") == "my_trainer.meshproof"

@@ -2,9 +2,11 @@
 
 import jax
 import pytest
+from cpuinfo import get_cpu_info
 
 from benchmarks.window import STEPS, Window
 from meshproof.compilations import compilations_of
+from meshproof.environment import versions
 
 ROUNDS = 10
 
@@ -34,16 +36,19 @@ def test_step_time(case, window, benchmark):
         benchmark.pedantic(window.run, setup=window.set_up, teardown=window.check, rounds=ROUNDS, iterations=1)
         if benchmark.disabled:
             window.check()
+    device = jax.devices()[0]
     benchmark.extra_info |= {
-        "steps_per_window": STEPS,
-        "strategy": case.strategy.name,
-        "framework": case.strategy.framework,
-        "mesh": case.mesh,
-        "target": case.target,
-        "device_kind": jax.devices()[0].device_kind,
-        "devices": jax.device_count(),
-        "jax": jax.__version__,
-        "matmul_precision": "float32",
-        "loss": window.losses[0],
+        "identity": {
+            "platform": device.platform,
+            "device_kind": device.device_kind,
+            "devices": jax.device_count(),
+            "host": get_cpu_info().get("brand_raw") if device.platform == "cpu" else None,
+            "dtype": "float32",
+            "model": case.strategy.model,
+            "matmul_precision": "float32",
+            "steps_per_window": STEPS,
+        },
+        "facts": {},
+        "stack": versions(),
         "judged_by": "truth" if window.expected else "the other windows",
     }

@@ -25,6 +25,9 @@ app = typer.Typer(
 expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, such as suites/expectations.toml.")
 app.add_typer(expectations, name="expectations")
 
+baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
+app.add_typer(baseline, name="baseline")
+
 
 @app.callback()
 def main() -> None:
@@ -101,6 +104,45 @@ def update(
     except (ReportError, ExpectationError, OSError) as error:
         _fail(str(error))
     typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")
+
+
+@baseline.command()
+def promote(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN.json…", help="Saved by pytest benchmarks/.")],
+    folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines"),
+    accept: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Repeatable; the refusal names it.")] = None,
+) -> None:
+    """Make a run, or several of the same code, the baseline of the machine it was timed on.
+
+    Refused where a test of it failed, where it did not come to its end, and, unless accepted by name, where it is worse
+    than the baseline that stands. Several runs show how much this machine differs from run to run: three are better
+    than one.
+    """
+    from meshproof.timing.baselines import promote as make_baseline
+    from meshproof.timing.runs import RunError
+
+    try:
+        path = make_baseline(runs, folder, accept or ())
+    except (RunError, OSError) as error:
+        _fail(str(error))
+    typer.echo(f"{path} is the baseline now")
+
+
+@baseline.command()
+def show(folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines")) -> None:
+    """Print each baseline: its machine, its stack, and the time of every benchmark in every run."""
+    from meshproof.timing.baselines import read_baselines
+    from meshproof.timing.runs import RunError
+    from meshproof.timing.summary import write_baseline
+
+    try:
+        found = read_baselines(folder)
+    except RunError as error:
+        _fail(str(error))
+    for each in found:
+        write_baseline(each, typer.echo)
+    if not found:
+        _fail(f"there is no baseline in {folder}; `meshproof baseline promote RUN.json` makes one")
 
 
 def _read_mesh(text: str) -> dict[str, int]:

@@ -19,7 +19,8 @@ import jsonschema
 import tomlkit
 
 from meshproof.expectations.entries import TABLE, TODO, Expectation, ExpectationError, parse, text_of
-from meshproof.report import replace_text, schema
+from meshproof.files import replace_text
+from meshproof.report import schema
 
 START = re.compile(rf"^(?:[ \t]*#.*\n)*[ \t]*\[\[[ \t]*{TABLE}[ \t]*\]\]", re.MULTILINE)
 KEPT_OF_STACK = ("jax", "jaxlib", "flax")

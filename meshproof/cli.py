@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -104,6 +105,48 @@ def update(
     except (ReportError, ExpectationError, OSError) as error:
         _fail(str(error))
     typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")
+
+
+@app.command()
+def ab(
+    old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
+    new: Annotated[str, typer.Option("--to", help="The same of the other stack.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH…]", help="Benchmarks; default benchmarks.")
+    ] = None,
+    select: Annotated[str, typer.Option("-k", help="As pytest's -k.")] = "",
+    old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
+    new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")] = False,
+    rounds: Annotated[int, typer.Option(min=8, help="Of each benchmark, on each side.")] = 40,
+    target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
+    impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every round here.")] = None,
+) -> None:
+    """Time two stacks in turn on this machine: is one of them slower?
+
+    One process in each environment runs the same benchmarks, round by round in the order A B B A, and what the
+    machine does meanwhile does it to both. Exit code 1: a benchmark is slower, failed, or is on one side only. Run
+    it where benchmarks/ is.
+    """
+    from meshproof.environments import StackError, open_environment
+    from meshproof.files import replace_text
+    from meshproof.timing.ab import AbError, as_json, run_ab
+    from meshproof.timing.summary import write_comparisons
+
+    say = partial(typer.echo, err=True)
+    try:
+        environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
+        options = {"-k": select, "--target": target, "--impl": impl}
+        given = [word for option, value in options.items() if value for word in (option, value)]
+        found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, say)
+    except (StackError, AbError, OSError) as error:
+        _fail(str(error))
+    comparisons = [each.comparison for each in found]
+    write_comparisons(comparisons, typer.echo, "more --rounds tell more")
+    if json_file:
+        replace_text(json_file, json.dumps(as_json(environments, found), indent=1))
+    raise typer.Exit(any(comparison.failed for comparison in comparisons))
 
 
 @baseline.command()

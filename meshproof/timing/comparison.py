@@ -10,9 +10,11 @@ from typing import Any, Literal
 from meshproof.timing.ratios import THRESHOLD, Ratio, SampleError, compare_runs, drift
 from meshproof.timing.runs import Benchmark
 
-Outcome = Literal["refused", "changed", "slower", "cannot tell", "same", "faster", "new", "missing"]
-FAILURES: tuple[Outcome, ...] = ("refused", "changed", "slower", "missing")
-"""The outcomes that fail a test."""
+Outcome = Literal[
+    "failed", "refused", "changed", "slower", "missing", "cannot tell", "same", "faster", "new", "not timed"
+]
+FAILURES: tuple[Outcome, ...] = ("failed", "refused", "changed", "slower", "missing")
+"""The outcomes that fail a test, or the command."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ class Timing:
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         """Let the witnesses be measured beside each round of every benchmark."""
         fixture: Any = yield
-        if fixturedef.argname == "benchmark" and fixture.enabled:
+        alone = self.config.getoption("turns", None) is None  # in turns, the other side is the witness
+        if fixturedef.argname == "benchmark" and fixture.enabled and alone:
             fixture.pedantic = self.witnessed(fixture)
         return fixture  # type: ignore[no-any-return]
 

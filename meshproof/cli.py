@@ -111,9 +111,7 @@ def update(
 def ab(
     old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
     new: Annotated[str, typer.Option("--to", help="The same of the other stack.")],
-    paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH…]", help="Benchmarks; default benchmarks.")
-    ] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH…]", help="Default: benchmarks.")] = None,
     select: Annotated[str, typer.Option("-k", help="As pytest's -k.")] = "",
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,

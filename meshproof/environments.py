@@ -80,10 +80,8 @@ def make_environment(
     reasons: dict[str, str] = {}
     for python in [stack.python] if stack.python else list(interpreters()):
         say(f"resolving {', '.join(stack.requirements)} for {python}")
-        arguments = ["--prerelease", "allow"] if stack.prereleases else []
-        resolved = _uv(
-            "pip", "compile", "-", "--python", python, "--no-header", "--no-annotate", *arguments, given=wanted
-        )
+        options = ["--no-header", "--no-annotate", *(["--prerelease", "allow"] if stack.prereleases else [])]
+        resolved = _uv("pip", "compile", "-", "--python", python, *options, given=wanted)
         if resolved.returncode == 0:
             return _install(python, resolved.stdout, _contents(stack), say)
         reasons.setdefault(resolved.stderr.strip(), python)
@@ -99,7 +97,7 @@ def own_requirements() -> list[str]:
 def interpreters() -> Iterator[str]:
     """The interpreter that runs this, and one of each other version that uv finds installed, newest first."""
     yield sys.executable
-    seen = {sys.version_info[:2]}
+    seen: set[tuple[int, ...]] = {sys.version_info[:2]}
     listed = _uv("python", "list", "--only-installed", "--output-format", "json")
     found = json.loads(listed.stdout or "[]")
     for entry in sorted(found, key=lambda entry: Version(entry["version"]), reverse=True):
@@ -137,10 +135,9 @@ def _install(python: str, pins: str, contents: str, say: Callable[[str], object]
             say(f"making {folder}")
             shutil.rmtree(folder, ignore_errors=True)
             _must("venv", "--python", python, str(folder))
-            (folder / "wanted.txt").write_text(pins, encoding="utf-8")
-            _must(
-                "pip", "install", "--no-deps", "--python", str(_interpreter(folder)), "-r", str(folder / "wanted.txt")
-            )
+            wanted = folder / "wanted.txt"
+            wanted.write_text(pins, encoding="utf-8")
+            _must("pip", "install", "--no-deps", "--python", str(_interpreter(folder)), "-r", str(wanted))
             replace_text(folder / PINS, pins)
     return describe(_interpreter(folder))
 

@@ -234,4 +234,5 @@ class Timing:
         if self.comparisons:
             path = self.baseline.path if self.baseline else "no baseline"
             terminalreporter.section(f"compared with {path}")
-            write_comparisons(self.comparisons, terminalreporter.write_line)
+            advice = "`meshproof ab` takes turns, and can tell more on a busy machine"
+            write_comparisons(self.comparisons, terminalreporter.write_line, advice)

@@ -27,8 +27,8 @@ def write_baseline(baseline: Baseline, write: Callable[[str], object]) -> None:
     write(_text(table))
 
 
-def write_comparisons(comparisons: Sequence[Comparison], write: Callable[[str], object]) -> None:
-    """One row for each, in order, then what needs words, and the counts."""
+def write_comparisons(comparisons: Sequence[Comparison], write: Callable[[str], object], advice: str) -> None:
+    """One row for each, in order, then what needs words, the counts, and what to do where it cannot be told."""
     table = Table()
     table.add_column("benchmark", overflow="fold")
     for heading in ("was", "is", "machine", "ratio"):
@@ -46,9 +46,7 @@ def write_comparisons(comparisons: Sequence[Comparison], write: Callable[[str], 
     counts = Counter(comparison.outcome for comparison in comparisons)
     write(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     if counts["cannot tell"]:
-        write(
-            "cannot tell: the interval holds both; on a busy machine `meshproof ab`, which takes turns, can tell more"
-        )
+        write(f"cannot tell: the interval allows both a change and none; {advice}")
 
 
 def _text(table: Table) -> str:

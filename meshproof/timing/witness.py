@@ -23,7 +23,7 @@ class Witnesses:
 
     @cached_property
     def blocks(self) -> tuple[memoryview, memoryview]:
-        """What is copied and where to, larger than a core's cache. Fresh memory would be cleared by the kernel first."""
+        """What is copied and where to, larger than a core's cache; no fresh memory, which the kernel clears first."""
         return memoryview(bytearray(16_000_000)), memoryview(bytearray(16_000_000))
 
     @cached_property

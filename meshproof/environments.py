@@ -52,7 +52,7 @@ class Environment:
 def read_requirements(text: str) -> tuple[str, ...]:
     """``jax==0.10.2,flax>=0.12,<0.13`` and the like: a comma parts two requirements where a name or path follows it."""
     parts = re.split(r",(?![^\[]*\])(?=\s*[\w./])", text)
-    found = tuple(part.strip() for part in parts if part.strip())
+    found = tuple(part.strip() for part in parts if part.strip(" ,"))
     if not found:
         raise StackError(f"{text!r} names no requirement; expected the like of jax==0.12.0.1,flax==0.12.12")
     return found

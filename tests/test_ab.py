@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 PLANT = Path(sys.prefix, "plant")
-FAULT = PLANT.read_text() if PLANT.exists() else "work 1.0"
+FAULT = PLANT.read_text()
 KIND, _, FACTOR = FAULT.partition(" ")
 
 def work(times):
@@ -25,11 +25,14 @@ def work(times):
         pass
 
 def test_work(benchmark):
+    if KIND == "plain":
+        benchmark.extra_info["identity"] = {"dtype": ""}
+        return benchmark(work, 1)
     if KIND == "skip":
         pytest.skip("too few devices")
     benchmark.pedantic(work, args=(int(30_000 * float(FACTOR or 1)),), rounds=10)
     assert KIND != "wrong", "the loss is wrong"
-    benchmark.extra_info |= {"identity": {"dtype": FACTOR if KIND == "identity" else ""}, "facts": {"bytes": 7}}
+    benchmark.extra_info |= {"identity": {} if KIND == "silent" else {"dtype": FACTOR if KIND != "work" else "1"}, "facts": {"bytes": 7}}
     benchmark.extra_info["facts"]["bytes"] += KIND == "fact"
 
 def test_other(benchmark):
@@ -63,7 +66,7 @@ def ab(environments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(old="work 1.0", new="work 1.0", *words):
+    def run(old, new, *words):
         for folder, fault in zip(environments, (old, new), strict=True):
             (folder / "plant").write_text(fault, encoding="utf-8")
         sides = ["--from", str(environments[0]), "--to", str(environments[1])]
@@ -106,8 +109,8 @@ def test_same_code_is_never_told_apart(ab):
     [
         ("wrong", "failed", "--to failed: ", 1),
         ("skip", "not timed", "--to skipped: Skipped: too few devices", 0),
-        ("identity 2", "refused", "dtype was '', is '2' in its identity", 1),
-        ("fact", "", "bytes was 7, is 8 in its facts", 0),
+        ("other 2", "refused", "dtype was '1', is '2' in its identity", 1),
+        ("fact 1", "", "bytes was 7, is 8 in its facts", 0),
     ],
 )
 def test_what_is_wrong_on_one_side_is_said(ab, fault, verdict, message, code):
@@ -116,6 +119,17 @@ def test_what_is_wrong_on_one_side_is_said(ab, fault, verdict, message, code):
     assert done.exit_code == code, done.output
     assert message in done.stdout, done.stdout
     assert verdict in judged()["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("plain 1", "only benchmark.pedantic has rounds that can take turns"), ("silent 1", "does not say in")],
+)
+def test_what_cannot_be_compared_is_refused(ab, fault, message):
+    """A benchmark without rounds, or that does not say what it times, is no green verdict."""
+    done = ab(fault, fault, *WORK)
+    assert done.exit_code == 1
+    assert judged()["verdict"] == "refused" and message in done.stdout
 
 
 def test_failure_in_a_round_ends_the_benchmark_on_both_sides(ab):

@@ -22,6 +22,7 @@ PATIENCE = 900.0
 """Seconds after which a silent side is given up: compiling may take minutes."""
 
 SIDES = ("from", "to")
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:randomly")
 
 
 class AbError(Exception):
@@ -44,14 +45,15 @@ class Side:
         ours.settimeout(PATIENCE)
         self.name, self.socket = name, ours
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the side
-        fixed = ["-p", "meshproof.timing.turns", "--turns", str(theirs.fileno()), "-p", "no:cacheprovider"]
+        fixed = ["-p", "meshproof.timing.turns", "--turns", str(theirs.fileno()), *WITHOUT]
+        path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
             [environment.python, "-m", "pytest", *arguments, *fixed],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
         )
         theirs.close()
         self.lines = ours.makefile("rw", encoding="utf-8")
@@ -153,8 +155,12 @@ def _judge(test: str, ends: Sequence[dict[str, Any]], times: tuple[list[float], 
     if broken:
         failed = any(end["outcome"] == "failed" for end in ends)
         return Comparison(test, "failed" if failed else "not timed", tuple(broken))
+    if not all(times):
+        return Comparison(test, "refused", ("only benchmark.pedantic has rounds that can take turns",))
     old, new = (end["info"] for end in ends)
-    if odd := list(differences(old.get("identity", {}), new.get("identity", {}))):
+    if not old.get("identity"):
+        return Comparison(test, "refused", ("it does not say in `extra_info['identity']` what it times",))
+    if odd := list(differences(old["identity"], new.get("identity", {}))):
         return Comparison(test, "refused", tuple(f"{line} in its identity" for line in odd))
     facts = tuple(f"{line} in its facts" for line in differences(old.get("facts", {}), new.get("facts", {})))
     ratio = compare_pairs(*times)

@@ -47,6 +47,8 @@ class Benchmark:
         for key in ("identity", "facts", "stack", "witnesses"):
             if not isinstance(info.get(key), dict):
                 raise RunError(f"{name} has no {key}; time it with meshproof's plugin and `extra_info[{key!r}]`")
+        if not info["witnesses"]:
+            raise RunError(f"{name} has no witnesses; time it with benchmark.pedantic, whose rounds have their setup")
         if silent := [key for key in IDENTITY if key not in info["identity"]]:
             raise RunError(f"{name} does not say its {', '.join(silent)}; add it to `extra_info['identity']`")
         if "data" not in entry["stats"]:

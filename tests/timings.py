@@ -22,7 +22,16 @@ def rounds(seconds=0.1, count=10, noise=0.01, seed=0):
     return (seconds * np.exp(noise * np.random.default_rng(seed).standard_normal(count))).tolist()
 
 
-def entry(name="test_toy.py::test_time[a]", seconds=0.1, seed=0, witness=0.01, identity=None, facts=None, **stack):
+def entry(
+    name="test_toy.py::test_time[a]",
+    seconds=0.1,
+    seed=0,
+    witness=0.01,
+    witnesses=None,
+    identity=None,
+    facts=None,
+    **stack,
+):
     """One benchmark as pytest-benchmark saves it."""
     return {
         "fullname": name,
@@ -31,7 +40,7 @@ def entry(name="test_toy.py::test_time[a]", seconds=0.1, seed=0, witness=0.01, i
             "identity": IDENTITY | (identity or {}),
             "facts": FACTS if facts is None else facts,
             "stack": STACK | stack,
-            "witnesses": {"one core": rounds(witness, noise=0.001)},
+            "witnesses": {"one core": rounds(witness, noise=0.001)} if witnesses is None else witnesses,
         },
     }
 

@@ -4,8 +4,10 @@ import sys
 import zipfile
 
 import pytest
+from typer.testing import CliRunner
 
 from meshproof import environments
+from meshproof.cli import app
 from meshproof.environments import (
     PINS,
     Stack,
@@ -98,6 +100,14 @@ def test_unresolvable_stack_is_one_error(index, requirement, reason):
     with pytest.raises(StackError, match=rf"cannot be resolved\nfor (.|\n)*{reason}"):
         make(requirement)
     assert not (index / "kept").exists()
+
+
+def test_ab_says_why_there_is_no_environment(index):
+    """`meshproof ab` ends with the resolver's reason, on one side as on the other."""
+    for sides in (["--from", "toyjax==9", "--to", "toyjax"], ["--from", sys.prefix, "--to", "toyjax==9"]):
+        done = CliRunner().invoke(app, ["ab", *sides])
+        assert done.exit_code == 2
+        assert "toyjax==9 cannot be resolved" in done.stderr and "Traceback" not in done.output
 
 
 def test_environment_may_be_there_already(tmp_path):

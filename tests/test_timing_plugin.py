@@ -217,6 +217,17 @@ def test_threshold_is_the_users(promoted):
     assert_refused(alone, "add --benchmark-compare")
 
 
+def test_witnesses_are_measured_beside_every_round(benchmarks):
+    """With the real witnesses, one time of each is saved for each of the ten rounds."""
+    (benchmarks.path / "conftest.py").unlink()
+    benchmarks.run("toys", "--benchmark-autosave", a={})
+    [saved] = read_run(benchmarks.saved[0]).benchmarks.values()
+    assert {name: len(times) for name, times in saved.sample.witnesses.items()} == dict.fromkeys(
+        ("one core", "all cores", "memory"), 10
+    )
+    assert all(time > 0 for times in saved.sample.witnesses.values() for time in times)
+
+
 def test_nothing_timed_is_refused(promoted):
     """Where nothing would be timed or the path was swallowed, the run ends before it begins."""
     assert_refused(promoted.compare("--benchmark-disable", a={}), "nothing would be timed")

@@ -116,7 +116,8 @@ def ab(
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")] = False,
-    rounds: Annotated[int, typer.Option(min=8, help="Of each benchmark, on each side.")] = 40,
+    rounds: Annotated[int, typer.Option(min=8, help="Of each benchmark, in each process.")] = 40,
+    sessions: Annotated[int, typer.Option(min=1, help="Pairs of fresh processes.")] = 2,
     target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
     impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every round here.")] = None,
@@ -137,11 +138,11 @@ def ab(
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl}
         given = [word for option, value in options.items() if value for word in (option, value)]
-        found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, say)
+        found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
     except (StackError, AbError, OSError) as error:
         _fail(str(error))
     comparisons = [each.comparison for each in found]
-    write_comparisons(comparisons, typer.echo, "more --rounds tell more")
+    write_comparisons(comparisons, typer.echo, "more --rounds tell more, on a quieter machine")
     if json_file:
         replace_text(json_file, json.dumps(as_json(environments, found), indent=1))
     raise typer.Exit(any(comparison.failed for comparison in comparisons))

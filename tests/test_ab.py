@@ -9,6 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from meshproof.cli import app
+from meshproof.timing.ab import Paired, join
+from meshproof.timing.comparison import Comparison
+from meshproof.timing.ratios import compare_pairs
 
 ROOT = Path(__file__).parents[1]
 TOY = """
@@ -96,7 +99,7 @@ def test_planted_change_is_told_with_its_direction(ab, old, new, verdict, code):
     assert verdict in done.stdout
     found = judged()
     assert found["verdict"] == verdict
-    assert [len(seconds) for seconds in found["seconds"].values()] == [120, 120]
+    assert [[len(side) for side in session.values()] for session in found["seconds"]] == [[120, 120], [120, 120]]
 
 
 def test_same_code_is_never_told_apart(ab):
@@ -131,6 +134,21 @@ def test_what_cannot_be_compared_is_refused(ab, fault, message):
     done = ab(fault, fault, *WORK)
     assert done.exit_code == 1
     assert judged()["verdict"] == "refused" and message in done.stdout
+
+
+def test_verdict_is_of_every_pair_of_processes():
+    """Where one pair of processes says slower and the next does not, it cannot be told."""
+    slow, same = ([0.1, 0.13], [0.1, 0.1])
+    each = [[[seconds] * 8 for seconds in sides] for sides in (slow, same)]
+    ratios = [compare_pairs(*sides) for sides in each]
+    pairs = [
+        Paired(Comparison("a", ratio.verdict(), (), ratio), (tuple(sides),))
+        for ratio, sides in zip(ratios, each, strict=True)
+    ]
+    assert [pair.comparison.outcome for pair in pairs] == ["slower", "same"]
+    assert join(pairs).comparison.outcome == "cannot tell"
+    assert join([pairs[0], pairs[0]]).comparison.outcome == "slower"
+    assert join([pairs[0], Paired(Comparison("a", "failed"))]).comparison.outcome == "failed"
 
 
 def test_failure_in_a_round_ends_the_benchmark_on_both_sides(ab):

@@ -1,4 +1,8 @@
-"""Two stacks on one machine: a long-lived pytest process in each, whose rounds take turns A B B A."""
+"""Two stacks on one machine: a long-lived pytest process in each, whose rounds take turns A B B A.
+
+And that more than once, in fresh processes: one of them may be a fifth faster than the other for as long as it lives,
+though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from meshproof.environments import Environment
 from meshproof.timing.comparison import Comparison, differences
-from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs
+from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
 
 PATIENCE = 900.0
 """Seconds after which a silent side is given up: compiling may take minutes."""
@@ -31,10 +35,10 @@ class AbError(Exception):
 
 @dataclass(frozen=True)
 class Paired:
-    """One benchmark on both sides: seconds of each round, in pairs, and what came of them."""
+    """One benchmark on both sides: what came of it, and the seconds of each round, by pair of processes and side."""
 
     comparison: Comparison
-    rounds: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    rounds: tuple[tuple[list[float], list[float]], ...] = ()
 
 
 class Side:
@@ -96,9 +100,37 @@ def run_ab(
     environments: Sequence[Environment],
     arguments: Sequence[str],
     rounds: int,
+    sessions: int,
     say: Callable[[str], object] = lambda line: None,
 ) -> list[Paired]:
-    """Every benchmark that pytest's arguments select, in both environments. Raises `AbError`."""
+    """Every benchmark that pytest's arguments select, in both environments, ``sessions`` times in fresh processes.
+
+    Raises `AbError`.
+    """
+    found: dict[str, list[Paired]] = {}
+    for i in range(sessions):
+        say(f"processes {i + 1} of {sessions}")
+        for paired in _run_session(environments, arguments, rounds, say):
+            found.setdefault(paired.comparison.name, []).append(paired)
+    return [join(each) for each in found.values()]
+
+
+def join(each: Sequence[Paired]) -> Paired:
+    """What all sessions say; where one could not be timed, what that one says."""
+    comparisons = [paired.comparison for paired in each]
+    rounds = tuple(times for paired in each for times in paired.rounds)
+    ratios = [comparison.ratio for comparison in comparisons if comparison.ratio]
+    if len(ratios) < len(comparisons):
+        return Paired(next(comparison for comparison in comparisons if not comparison.ratio), rounds)
+    ratio = span(ratios)
+    old, new = (median(second for times in rounds for second in times[side]) for side in (0, 1))
+    verdict = ratio.verdict(THRESHOLD)
+    return Paired(replace(comparisons[0], outcome=verdict, ratio=ratio, seconds=(old, new)), rounds)
+
+
+def _run_session(
+    environments: Sequence[Environment], arguments: Sequence[str], rounds: int, say: Callable[[str], object]
+) -> list[Paired]:
     with ExitStack() as stack:
         sides = [Side(name, environment, arguments) for name, environment in zip(SIDES, environments, strict=True)]
         for side in sides:
@@ -138,7 +170,7 @@ def _take_turns(test: str, sides: Sequence[Side], rounds: int) -> Paired:
         while events[place]["event"] != "finished":
             side.send(go=whole)
             events[place] = side.receive()
-    return Paired(_judge(test, events, times), times)
+    return Paired(_judge(test, events, times), (times,))
 
 
 def _places(rounds: int) -> Iterator[int]:
@@ -177,7 +209,7 @@ def as_json(environments: Sequence[Environment], found: Sequence[Paired]) -> dic
                 "verdict": each.comparison.outcome,
                 "details": each.comparison.details,
                 "ratio": _interval(each.comparison.ratio),
-                "seconds": dict(zip(SIDES, each.rounds, strict=True)),
+                "seconds": [dict(zip(SIDES, times, strict=True)) for times in each.rounds],
             }
             for each in found
         ],

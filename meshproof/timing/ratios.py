@@ -71,9 +71,13 @@ def compare_runs(old: Sequence[Sample], new: Sample) -> Ratio:
     """
     if not old:
         raise SampleError("there is no old run to compare with")
-    each = [_compare(sample, new) for sample in old]
-    guess = math.exp(sum(math.log(ratio.guess) for ratio in each) / len(each))
-    return Ratio(guess, min(ratio.low for ratio in each), max(ratio.high for ratio in each))
+    return span([_compare(sample, new) for sample in old])
+
+
+def span(ratios: Sequence[Ratio]) -> Ratio:
+    """What several measurements of one ratio leave possible: the interval over all of theirs, and their mean guess."""
+    guess = math.exp(sum(math.log(ratio.guess) for ratio in ratios) / len(ratios))
+    return Ratio(guess, min(ratio.low for ratio in ratios), max(ratio.high for ratio in ratios))
 
 
 def drift(old: Sample, new: Sample) -> dict[str, float]:

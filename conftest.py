@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-pytest_plugins = ["meshproof.pytest_plugin"]
+pytest_plugins = ["meshproof.pytest_plugin", "meshproof.timing.plugin"]
 
 
 @pytest.hookimpl(tryfirst=True)

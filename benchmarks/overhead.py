@@ -28,8 +28,8 @@ from benchmarks.record import cpu_model, stack
 from benchmarks.sizes import ON_CPU, SIZES
 from benchmarks.window import STEPS, Window
 from meshproof.cases import Case, load_cases
+from meshproof.files import replace_text
 from meshproof.judging import digest
-from meshproof.report import replace_text
 
 ROUNDS = 15
 DEVICES = 8

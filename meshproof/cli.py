@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -24,6 +25,9 @@ app = typer.Typer(
 
 expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, such as suites/expectations.toml.")
 app.add_typer(expectations, name="expectations")
+
+baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
+app.add_typer(baseline, name="baseline")
 
 
 @app.callback()
@@ -101,6 +105,86 @@ def update(
     except (ReportError, ExpectationError, OSError) as error:
         _fail(str(error))
     typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")
+
+
+@app.command()
+def ab(
+    old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
+    new: Annotated[str, typer.Option("--to", help="The same of the other stack.")],
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH…]", help="Default: benchmarks.")] = None,
+    select: Annotated[str, typer.Option("-k", help="As pytest's -k.")] = "",
+    old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
+    new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")] = False,
+    rounds: Annotated[int, typer.Option(min=8, help="Of each benchmark, in each process.")] = 40,
+    sessions: Annotated[int, typer.Option(min=1, help="Pairs of fresh processes.")] = 2,
+    target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
+    impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every round here.")] = None,
+) -> None:
+    """Time two stacks in turn on this machine: is one of them slower?
+
+    One process in each environment runs the same benchmarks, round by round in the order A B B A, and what the
+    machine does meanwhile does it to both. Exit code 1: a benchmark is slower, failed, or is on one side only. Run
+    it where benchmarks/ is.
+    """
+    from meshproof.environments import StackError, open_environment
+    from meshproof.files import replace_text
+    from meshproof.timing.ab import AbError, as_json, run_ab
+    from meshproof.timing.summary import write_comparisons
+
+    say = partial(typer.echo, err=True)
+    try:
+        environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
+        options = {"-k": select, "--target": target, "--impl": impl}
+        given = [word for option, value in options.items() if value for word in (option, value)]
+        found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
+    except (StackError, AbError, OSError) as error:
+        _fail(str(error))
+    comparisons = [each.comparison for each in found]
+    write_comparisons(comparisons, typer.echo, "more --rounds tell more, on a quieter machine")
+    if json_file:
+        replace_text(json_file, json.dumps(as_json(environments, found), indent=1))
+    raise typer.Exit(any(comparison.failed for comparison in comparisons))
+
+
+@baseline.command()
+def promote(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN.json…", help="Saved by pytest benchmarks/.")],
+    folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines"),
+    accept: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Repeatable; the refusal names it.")] = None,
+) -> None:
+    """Make a run, or several of the same code, the baseline of the machine it was timed on.
+
+    Refused where a test of it failed, where it did not come to its end, and, unless accepted by name, where it is worse
+    than the baseline that stands. Several runs show how much this machine differs from run to run: three are better
+    than one.
+    """
+    from meshproof.timing.baselines import promote as make_baseline
+    from meshproof.timing.runs import RunError
+
+    try:
+        path = make_baseline(runs, folder, accept or ())
+    except (RunError, OSError) as error:
+        _fail(str(error))
+    typer.echo(f"{path} is the baseline now")
+
+
+@baseline.command()
+def show(folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines")) -> None:
+    """Print each baseline: its machine, its stack, and the time of every benchmark in every run."""
+    from meshproof.timing.baselines import read_baselines
+    from meshproof.timing.runs import RunError
+    from meshproof.timing.summary import write_baseline
+
+    try:
+        found = read_baselines(folder)
+    except RunError as error:
+        _fail(str(error))
+    for each in found:
+        write_baseline(each, typer.echo)
+    if not found:
+        _fail(f"there is no baseline in {folder}; `meshproof baseline promote RUN.json` makes one")
 
 
 def _read_mesh(text: str) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -16,6 +15,7 @@ import jsonschema
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Judgement, Trajectory
+from meshproof.files import replace_text
 from meshproof.judging import Record, Status
 from meshproof.layout import LeafLayout
 from meshproof.numerics import judge_trajectory
@@ -81,14 +81,6 @@ def write_report(report: Mapping[str, Any], path: Path) -> None:
     """Validate and write. Raises ``jsonschema.ValidationError``."""
     validate(report)
     replace_text(path, json.dumps(report, indent=1))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file so that it is whole or untouched."""
-    folder = path.absolute().parent
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".tmp", delete=False) as temporary:
-        temporary.write(text)
-    Path(temporary.name).replace(path)
 
 
 def _clause(clause: str, statement: str, records: list[Record]) -> dict[str, Any]:

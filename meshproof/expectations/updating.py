@@ -20,7 +20,8 @@ import tomlkit
 from packaging.version import InvalidVersion, Version
 
 from meshproof.expectations.entries import TABLE, TODO, VERSIONED, Expectation, ExpectationError, parse, text_of
-from meshproof.report import replace_text, validate
+from meshproof.files import replace_text
+from meshproof.report import validate
 
 START = re.compile(rf"^(?:[ \t]*#.*\n)*[ \t]*\[\[[ \t]*{TABLE}[ \t]*\]\]", re.MULTILINE)
 KEPT_OF_STACK = ("jax", "jaxlib", "flax")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from meshproof.environment import versions
-from meshproof.report import replace_text
+from meshproof.files import replace_text
 from reference_impl.__main__ import insert
 from tests.saboteurs.operators.matrix import NAME, judge, keep, table
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from meshproof.cases import case_id
-from meshproof.report import replace_text
+from meshproof.files import replace_text
 from tests.saboteurs.operators import OPERATORS, mutants
 
 KEPT = Path(__file__).with_name("kill_matrix.json")

@@ -1,0 +1,173 @@
+"""Isolated environments of a stack: resolved and made by uv, kept, and found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import requires
+from importlib.util import find_spec
+from pathlib import Path
+
+from filelock import FileLock
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from meshproof.files import replace_text
+
+OLDEST = Version("3.11")
+"""Of the interpreters that meshproof itself runs on."""
+
+PINS = "resolved.txt"
+"""The whole resolved set of an environment; written last: a folder without it is half made."""
+
+
+class StackError(Exception):
+    """A stack of which no environment can be made; the message holds the resolver's reason."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What a user asks for: requirements of pip's form, and perhaps a Python (``3.12``, or an interpreter's path)."""
+
+    requirements: tuple[str, ...]
+    python: str | None = None
+    prereleases: bool = False
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter, and what is installed beside it, as ``name==version``."""
+
+    python: Path
+    packages: tuple[str, ...]
+
+
+def read_requirements(text: str) -> tuple[str, ...]:
+    """``jax==0.10.2,flax>=0.12,<0.13`` and the like: a comma parts two requirements where a name or path follows it."""
+    parts = re.split(r",(?![^\[]*\])(?=\s*[\w./])", text)
+    found = tuple(part.strip() for part in parts if part.strip(" ,"))
+    if not found:
+        raise StackError(f"{text!r} names no requirement; expected the like of jax==0.12.0.1,flax==0.12.12")
+    return found
+
+
+def open_environment(
+    text: str, python: str | None = None, prereleases: bool = False, say: Callable[[str], object] = lambda line: None
+) -> Environment:
+    """The environment that a user means: a folder that is one, or requirements to make it of. Raises `StackError`."""
+    if not Path(text).is_dir():
+        return make_environment(Stack(read_requirements(text), python, prereleases), say=say)
+    if python:
+        raise StackError(f"{text} is an environment, which has its Python; drop {python}")
+    return describe(_interpreter(Path(text)))
+
+
+def make_environment(
+    stack: Stack, also: Sequence[str] = ("pytest-benchmark",), say: Callable[[str], object] = lambda line: None
+) -> Environment:
+    """An environment with the stack, what meshproof needs, and ``also``; the one that exists already, if it does.
+
+    The interpreter is the first that the requirements admit: this one, or one that uv finds. Raises `StackError`.
+    """
+    wanted = [*stack.requirements, *own_requirements(), *also]
+    reasons: dict[str, str] = {}
+    for python in [stack.python] if stack.python else list(interpreters()):
+        say(f"resolving {', '.join(stack.requirements)} for {python}")
+        options = ["--no-header", "--no-annotate", *(["--prerelease", "allow"] if stack.prereleases else [])]
+        resolved = _uv("pip", "compile", "-", "--python", python, *options, given=wanted)
+        if resolved.returncode == 0:
+            return _install(python, resolved.stdout, _contents(stack), say)
+        reasons.setdefault(resolved.stderr.strip(), python)
+    found = "\n".join(f"for {python}: {reason}" for reason, python in reasons.items())
+    raise StackError(f"{', '.join(stack.requirements)} cannot be resolved\n{found or 'no interpreter was found'}")
+
+
+def own_requirements() -> list[str]:
+    """What meshproof needs itself, without its extras."""
+    return [text for text in requires("meshproof") or () if "extra" not in str(Requirement(text).marker)]
+
+
+def interpreters() -> Iterator[str]:
+    """The interpreter that runs this, and one of each other version that uv finds installed, newest first."""
+    yield sys.executable
+    seen: set[tuple[int, ...]] = {sys.version_info[:2]}
+    listed = _uv("python", "list", "--only-installed", "--output-format", "json")
+    found = json.loads(listed.stdout or "[]")
+    for entry in sorted(found, key=lambda entry: Version(entry["version"]), reverse=True):
+        version = Version(entry["version"])
+        if version >= OLDEST and version.release[:2] not in seen and entry["implementation"] == "cpython":
+            seen.add(version.release[:2])
+            yield entry["path"]
+
+
+def describe(python: Path) -> Environment:
+    """What is installed beside an interpreter."""
+    lines = (
+        "import importlib.metadata as m; "
+        "print(*sorted(f'{d.name}=={d.version}' for d in m.distributions()), sep=chr(10))"
+    )
+    listed = subprocess.run([python, "-I", "-c", lines], capture_output=True, text=True)
+    if listed.returncode:
+        raise StackError(f"{python} does not run: {listed.stderr.strip()}")
+    return Environment(python, tuple(listed.stdout.splitlines()))
+
+
+def cache_folder() -> Path:
+    """Where environments are kept: under ``$MESHPROOF_CACHE``, else the user's cache."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshproof"
+    return Path(os.environ.get("MESHPROOF_CACHE") or usual) / "environments"
+
+
+def _install(python: str, pins: str, contents: str, say: Callable[[str], object]) -> Environment:
+    """The environment of a resolved set: keyed by it, by its interpreter, and by the contents of local wheels."""
+    key = hashlib.sha256("\n".join((python, pins, contents)).encode()).hexdigest()[:16]
+    folder = cache_folder() / key
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not (folder / PINS).exists():
+            say(f"making {folder}")
+            shutil.rmtree(folder, ignore_errors=True)
+            _must("venv", "--python", python, str(folder))
+            wanted = folder / "wanted.txt"
+            wanted.write_text(pins, encoding="utf-8")
+            _must("pip", "install", "--no-deps", "--python", str(_interpreter(folder)), "-r", str(wanted))
+            replace_text(folder / PINS, pins)
+    return describe(_interpreter(folder))
+
+
+def _interpreter(folder: Path) -> Path:
+    for name in ("bin/python", "Scripts/python.exe"):
+        if (folder / name).exists():
+            return (folder / name).absolute()
+    raise StackError(f"{folder} is a folder and no environment: it has no bin/python; name requirements, or a venv")
+
+
+def _contents(stack: Stack) -> str:
+    """The digests of the local wheels among the requirements: one that was built anew is another stack."""
+    words = (word.removeprefix("file://") for text in stack.requirements for word in text.split())
+    return " ".join(hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file())
+
+
+def _must(*arguments: str) -> None:
+    done = _uv(*arguments)
+    if done.returncode:
+        raise StackError(f"uv {' '.join(arguments)} failed: {done.stderr.strip()}")
+
+
+def _uv(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    if find_spec("uv"):
+        from uv import find_uv_bin
+
+        uv: str | None = find_uv_bin()
+    else:
+        uv = shutil.which("uv")
+    if uv is None:
+        raise StackError("uv makes the environments, and there is none: `pip install uv`")
+    return subprocess.run([uv, "--quiet", *arguments], input="\n".join(given), capture_output=True, text=True)

@@ -1,0 +1,1 @@
+"""Times compared honestly: two runs, a run and its baseline, two stacks in turn. Needs neither JAX nor pytest."""

@@ -1,0 +1,220 @@
+"""Two stacks on one machine: a long-lived pytest process in each, whose rounds take turns A B B A.
+
+And that more than once, in fresh processes: one of them may be a fifth faster than the other for as long as it lives,
+though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from meshproof.environments import Environment
+from meshproof.timing.comparison import Comparison, differences
+from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
+
+PATIENCE = 900.0
+"""Seconds after which a silent side is given up: compiling may take minutes."""
+
+SIDES = ("from", "to")
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+class AbError(Exception):
+    """A comparison that cannot be made; the message holds what the process said last."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One benchmark on both sides: what came of it, and the seconds of each round, by pair of processes and side."""
+
+    comparison: Comparison
+    rounds: tuple[tuple[list[float], list[float]], ...] = ()
+
+
+class Side:
+    """One process, and the line to it."""
+
+    def __init__(self, name: str, environment: Environment, arguments: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(PATIENCE)
+        self.name, self.socket = name, ours
+        self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the side
+        fixed = ["-p", "meshproof.timing.turns", "--turns", str(theirs.fileno()), *WITHOUT]
+        path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.process = subprocess.Popen(
+            [environment.python, "-m", "pytest", *arguments, *fixed],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        )
+        theirs.close()
+        self.lines = ours.makefile("rw", encoding="utf-8")
+
+    def send(self, **facts: Any) -> None:
+        """Say something, unless nobody listens: then what is asked next will tell."""
+        try:
+            self.lines.write(json.dumps(facts) + "\n")
+            self.lines.flush()
+        except BrokenPipeError:
+            pass
+
+    def receive(self) -> dict[str, Any]:
+        """The next event. Raises `AbError` where the process is gone, or says nothing for `PATIENCE`."""
+        try:
+            line = self.lines.readline()
+        except TimeoutError as error:
+            raise AbError(f"--{self.name} says nothing for {PATIENCE:.0f} s\n{self.tail()}") from error
+        except ConnectionError:
+            line = ""
+        if not line:
+            code = self.process.wait()
+            raise AbError(f"the process of --{self.name} ended early, with exit code {code}:\n{self.tail()}")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def tail(self) -> str:
+        """What it printed last."""
+        self.log.seek(0)
+        return "\n".join(self.log.read().splitlines()[-15:])
+
+    def close(self) -> None:
+        """End the process if it runs."""
+        self.process.terminate()
+        self.process.wait()
+        for file in (self.lines, self.socket, self.log):
+            file.close()
+
+
+def run_ab(
+    environments: Sequence[Environment],
+    arguments: Sequence[str],
+    rounds: int,
+    sessions: int,
+    say: Callable[[str], object] = lambda line: None,
+) -> list[Paired]:
+    """Every benchmark that pytest's arguments select, in both environments, ``sessions`` times in fresh processes.
+
+    Raises `AbError`.
+    """
+    found: dict[str, list[Paired]] = {}
+    for i in range(sessions):
+        say(f"processes {i + 1} of {sessions}")
+        for paired in _run_session(environments, arguments, rounds, say):
+            found.setdefault(paired.comparison.name, []).append(paired)
+    return [join(each) for each in found.values()]
+
+
+def join(each: Sequence[Paired]) -> Paired:
+    """What all sessions say; where one could not be timed, what that one says."""
+    comparisons = [paired.comparison for paired in each]
+    rounds = tuple(times for paired in each for times in paired.rounds)
+    ratios = [comparison.ratio for comparison in comparisons if comparison.ratio]
+    if len(ratios) < len(comparisons):
+        return Paired(next(comparison for comparison in comparisons if not comparison.ratio), rounds)
+    ratio = span(ratios)
+    old, new = (median(second for times in rounds for second in times[side]) for side in (0, 1))
+    verdict = ratio.verdict(THRESHOLD)
+    return Paired(replace(comparisons[0], outcome=verdict, ratio=ratio, seconds=(old, new)), rounds)
+
+
+def _run_session(
+    environments: Sequence[Environment], arguments: Sequence[str], rounds: int, say: Callable[[str], object]
+) -> list[Paired]:
+    with ExitStack() as stack:
+        sides = [Side(name, environment, arguments) for name, environment in zip(SIDES, environments, strict=True)]
+        for side in sides:
+            stack.callback(side.close)
+        collected = [side.receive()["tests"] for side in sides]
+        both = [test for test in collected[0] if test in collected[1]]
+        if not both:
+            counts = " and ".join(str(len(tests)) for tests in collected)
+            raise AbError(f"no benchmark to compare: pytest {' '.join(arguments)} selects {counts} on the two sides")
+        for side in sides:
+            side.send(tests=both, rounds=rounds)
+        found = []
+        for i, test in enumerate(both):
+            say(f"{i + 1} of {len(both)}: {test}")
+            found.append(_take_turns(test, sides, rounds))
+    alone = [(set(collected[0]) - set(both), "missing"), (set(collected[1]) - set(both), "new")]
+    return [*found, *(Paired(Comparison(test, outcome)) for tests, outcome in alone for test in sorted(tests))]  # type: ignore[arg-type]
+
+
+def _take_turns(test: str, sides: Sequence[Side], rounds: int) -> Paired:
+    """One benchmark: both sides get ready, then A B B A; where one cannot go on, neither does."""
+    times: tuple[list[float], list[float]] = ([], [])
+    events = [side.receive() for side in sides]
+    for place in _places(rounds):
+        if any(event["event"] == "finished" for event in events):
+            break
+        sides[place].send(go=True)
+        events[place] = sides[place].receive()
+        if events[place]["event"] == "round":
+            times[place].append(events[place]["seconds"])
+    events = [
+        side.receive() if event["event"] == "round" and len(seconds) == rounds else event
+        for side, event, seconds in zip(sides, events, times, strict=True)
+    ]
+    whole = all(event["event"] == "timed" for event in events)
+    for place, side in enumerate(sides):
+        while events[place]["event"] != "finished":
+            side.send(go=whole)
+            events[place] = side.receive()
+    return Paired(_judge(test, events, times), (times,))
+
+
+def _places(rounds: int) -> Iterator[int]:
+    for i in range(rounds):
+        yield from (0, 1) if i % 2 == 0 else (1, 0)
+
+
+def _judge(test: str, ends: Sequence[dict[str, Any]], times: tuple[list[float], list[float]]) -> Comparison:
+    broken = [
+        f"--{name} {end['outcome']}: {end['reason']}"
+        for name, end in zip(SIDES, ends, strict=True)
+        if end["outcome"] != "passed"
+    ]
+    if broken:
+        failed = any(end["outcome"] == "failed" for end in ends)
+        return Comparison(test, "failed" if failed else "not timed", tuple(broken))
+    if not all(times):
+        return Comparison(test, "refused", ("only benchmark.pedantic has rounds that can take turns",))
+    old, new = (end["info"] for end in ends)
+    if not old.get("identity"):
+        return Comparison(test, "refused", ("it does not say in `extra_info['identity']` what it times",))
+    if odd := list(differences(old["identity"], new.get("identity", {}))):
+        return Comparison(test, "refused", tuple(f"{line} in its identity" for line in odd))
+    facts = tuple(f"{line} in its facts" for line in differences(old.get("facts", {}), new.get("facts", {})))
+    ratio = compare_pairs(*times)
+    return Comparison(test, ratio.verdict(THRESHOLD), facts, ratio, (median(times[0]), median(times[1])))
+
+
+def as_json(environments: Sequence[Environment], found: Sequence[Paired]) -> dict[str, Any]:
+    """What was compared, with every round."""
+    return {
+        "stacks": {name: each.packages for name, each in zip(SIDES, environments, strict=True)},
+        "benchmarks": [
+            {
+                "name": each.comparison.name,
+                "verdict": each.comparison.outcome,
+                "details": each.comparison.details,
+                "ratio": _interval(each.comparison.ratio),
+                "seconds": [dict(zip(SIDES, times, strict=True)) for times in each.rounds],
+            }
+            for each in found
+        ],
+    }
+
+
+def _interval(ratio: Ratio | None) -> dict[str, float] | None:
+    return vars(ratio) if ratio else None

@@ -1,0 +1,146 @@
+"""How much slower is it? The ratio of two times as an interval, and what may be said of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Verdict = Literal["faster", "slower", "same", "cannot tell"]
+
+THRESHOLD = 0.05
+"""A change of less is none: two processes that run the same code differ by so much through where memory lies alone."""
+
+CONFIDENCE = 0.99
+"""Of each interval: a run compares dozens of times, and each is a chance to be wrong."""
+
+ROUNDS = 8
+"""The fewest rounds, or pairs of rounds, whose least and greatest hold their median with `CONFIDENCE`."""
+
+RESAMPLES = 4000
+
+
+class SampleError(ValueError):
+    """Times of which nothing can be said: too few, or none at all."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """New time over old: the best guess, and the interval that holds the true one."""
+
+    guess: float
+    low: float
+    high: float
+
+    def verdict(self, threshold: float = THRESHOLD) -> Verdict:
+        """What the whole interval says of a change by more than ``threshold`` (0.05 is 5 %)."""
+        most = 1 + threshold
+        if self.low > most:
+            return "slower"
+        if self.high < 1 / most:
+            return "faster"
+        return "same" if self.low >= 1 / most and self.high <= most else "cannot tell"
+
+    def __str__(self) -> str:
+        return f"{self.guess:.2f}× [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The seconds of one run's rounds, in their order, and what the witnesses took beside them."""
+
+    seconds: Sequence[float]
+    witnesses: Mapping[str, Sequence[float]]
+
+
+def compare_runs(old: Sequence[Sample], new: Sample) -> Ratio:
+    """The ratio of the medians of separate runs: it holds against each of the old ones.
+
+    Within a run, rounds that follow each other are alike, so the interval is that of a circular block bootstrap
+    (Politis and Romano 1992) with blocks of √n rounds; its seed is fixed. Between two runs the machine changes too,
+    and no number of rounds tells that from a change of the code (Kalibera and Jones 2013). The witnesses, which are
+    the same code in both, show it: the interval is widened by every factor from 1 to that of each witness. What
+    they do not see, several old runs show: the interval spans those against each of them.
+
+    Raises `SampleError` for fewer than `ROUNDS` rounds, times that are no positive numbers, and other witnesses.
+    """
+    if not old:
+        raise SampleError("there is no old run to compare with")
+    return span([_compare(sample, new) for sample in old])
+
+
+def span(ratios: Sequence[Ratio]) -> Ratio:
+    """What several measurements of one ratio leave possible: the interval over all of theirs, and their mean guess."""
+    guess = math.exp(sum(math.log(ratio.guess) for ratio in ratios) / len(ratios))
+    return Ratio(guess, min(ratio.low for ratio in ratios), max(ratio.high for ratio in ratios))
+
+
+def drift(old: Sample, new: Sample) -> dict[str, float]:
+    """By what factor each witness was slower in the new run: what the machine did, and not the code."""
+    if old.witnesses.keys() != new.witnesses.keys():
+        named = (", ".join(sorted(sample.witnesses)) or "none" for sample in (old, new))
+        raise SampleError("the witnesses of the two runs differ: {}, and {}".format(*named))
+    return {name: median(new.witnesses[name]) / median(times) for name, times in old.witnesses.items()}
+
+
+def compare_pairs(old: Sequence[float], new: Sequence[float]) -> Ratio:
+    """The ratio of two processes that took turns: old, new, new, old, and so on.
+
+    Each pair gives one logarithm of the ratio, and in this order a drift enters every other one with the opposite
+    sign. The interval of their median is the exact one of the binomial distribution, for any distribution of the noise
+    (Conover, Practical Nonparametric Statistics, section 3.2).
+
+    Raises `SampleError` for unequal numbers of rounds, for fewer than `ROUNDS`, and for times that are no positive
+    numbers.
+    """
+    if len(old) != len(new):
+        raise SampleError(f"{len(old)} old and {len(new)} new rounds; expected pairs")
+    if len(old) < ROUNDS:
+        raise SampleError(f"{len(old)} pairs of rounds; expected {ROUNDS} or more")
+    steps = _logarithms(new) - _logarithms(old)
+    outside = _outside(len(steps))
+    steps.sort()
+    return Ratio(*np.exp([np.median(steps), steps[outside], steps[-1 - outside]]).tolist())
+
+
+def _compare(old: Sample, new: Sample) -> Ratio:
+    generator = np.random.default_rng(0)
+    x, y = _logarithms(old.seconds), _logarithms(new.seconds)
+    for rounds in (x, y):
+        if len(rounds) < ROUNDS:
+            raise SampleError(f"{len(rounds)} rounds; expected {ROUNDS} or more")
+    moved = [0.0, *(math.log(factor) for factor in drift(old, new).values())]
+    differences = _medians(y, generator) - _medians(x, generator)
+    low, high = np.quantile(differences, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    guess = np.median(y) - np.median(x)
+    return Ratio(*np.exp([guess, low - max(moved), high - min(moved)]).tolist())
+
+
+def _logarithms(seconds: Sequence[float]) -> npt.NDArray[np.float64]:
+    times = np.asarray(seconds, np.float64)
+    if not (np.isfinite(times).all() and (times > 0).all()):
+        raise SampleError(f"times must be positive numbers of seconds; got {min(seconds)}")
+    return np.log(times)
+
+
+def _medians(rounds: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
+    """The medians of `RESAMPLES` runs of the same length, made of blocks of this one, which closes to a circle."""
+    length = math.isqrt(len(rounds) - 1) + 1
+    blocks = -(-len(rounds) // length)
+    starts = generator.integers(0, len(rounds), (RESAMPLES, blocks, 1))
+    chosen = (starts + np.arange(length)) % len(rounds)
+    return np.median(rounds[chosen.reshape(RESAMPLES, -1)[:, : len(rounds)]], axis=1)
+
+
+def _outside(count: int) -> int:
+    """How many of so many sorted values lie outside the interval of their median, on either side."""
+    tail, outside = 0.5**count, -1
+    while 2 * tail <= 1 - CONFIDENCE:
+        outside += 1
+        tail += math.comb(count, outside + 1) * 0.5**count
+    return outside

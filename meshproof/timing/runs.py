@@ -1,0 +1,117 @@
+"""Runs of benchmarks as they were saved: pytest-benchmark's JSON, with the rounds and what was measured beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from meshproof.timing.ratios import Sample
+
+NAME = "meshproof"
+"""The part of a run's JSON that is ours."""
+
+MACHINE = ("platform", "device_kind", "devices", "host")
+"""What of a benchmark's identity is the machine's; the rest is the benchmark's own."""
+
+IDENTITY = (*MACHINE, "dtype", "model")
+"""What every benchmark must say of itself; two that say nothing would be comparable."""
+
+
+class RunError(ValueError):
+    """A file of times that cannot be used; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark of one run: what was timed, how long each round took, and what does not depend on luck."""
+
+    name: str
+    identity: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    stack: Mapping[str, Any]
+    sample: Sample
+
+    @cached_property
+    def machine(self) -> dict[str, Any]:
+        """Where it was timed."""
+        return {key: self.identity.get(key) for key in MACHINE}
+
+    @classmethod
+    def parse(cls, entry: Mapping[str, Any]) -> Benchmark:
+        """From pytest-benchmark's entry. Raises `RunError` where something is missing."""
+        name, info = entry.get("fullname", "a benchmark without a name"), entry.get("extra_info", {})
+        for key in ("identity", "facts", "stack", "witnesses"):
+            if not isinstance(info.get(key), dict):
+                raise RunError(f"{name} has no {key}; time it with meshproof's plugin and `extra_info[{key!r}]`")
+        if not info["witnesses"]:
+            raise RunError(f"{name} has no witnesses; time it with benchmark.pedantic, whose rounds have their setup")
+        if silent := [key for key in IDENTITY if key not in info["identity"]]:
+            raise RunError(f"{name} does not say its {', '.join(silent)}; add it to `extra_info['identity']`")
+        if "data" not in entry["stats"]:
+            raise RunError(f"{name} was saved without its rounds; add --benchmark-save-data")
+        sample = Sample(entry["stats"]["data"], info["witnesses"])
+        return cls(name, info["identity"], info["facts"], info["stack"], sample)
+
+
+@dataclass(frozen=True)
+class Run:
+    """All benchmarks of a run by name, and what kept it from being whole."""
+
+    path: Path
+    benchmarks: Mapping[str, Benchmark]
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """By test, or by ``the run`` itself, what failed; empty where nothing did."""
+        try:
+            return dict(self.raw[NAME]["problems"])
+        except (KeyError, TypeError, ValueError):
+            return {"the run": "was saved without meshproof's plugin; nothing tells whether its tests passed"}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """By benchmark, what came of the comparison while it ran; empty where there was none."""
+        return dict((self.raw.get(NAME, {}).get("compared") or {}).get("outcomes", {}))
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """Where it was timed. Raises `RunError` where its benchmarks do not agree."""
+        machines = {json.dumps(benchmark.machine): benchmark for benchmark in self.benchmarks.values()}
+        if len(machines) != 1:
+            raise RunError(
+                f"{self.path} is of {len(machines)} machines: {'; '.join(machines) or 'it has no benchmark'}"
+            )
+        return next(iter(machines.values())).machine
+
+
+def read_run(path: Path) -> Run:
+    """What a file says. Raises `RunError` where it is no run, or not a whole one."""
+    raw = read_json(path)
+    if not isinstance(raw, dict) or not isinstance(raw.get("benchmarks"), list):
+        raise RunError(f"{path} is no run: expected what `--benchmark-save` or `--benchmark-json` writes")
+    return parse_run(raw, path)
+
+
+def parse_run(raw: Mapping[str, Any], path: Path) -> Run:
+    """A run from its JSON data; ``path`` is for messages. Raises `RunError`."""
+    try:
+        benchmarks = [Benchmark.parse(entry) for entry in raw["benchmarks"]]
+    except (RunError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path}: {error if isinstance(error, RunError) else f'no run: {error!r}'}") from error
+    return Run(path, {benchmark.name: benchmark for benchmark in benchmarks}, raw)
+
+
+def read_json(path: Path) -> Any:
+    """The data in a file. Raises `RunError` where it cannot be read or was cut off."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise RunError(f"cannot read {path}: {reason}") from error
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path} is no JSON, or cut off: {error}") from error

@@ -1,0 +1,173 @@
+"""Two environments that take turns: the one that is slower is called so, and what cannot be timed is said."""
+
+import json
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from meshproof.cli import app
+from meshproof.timing.ab import Paired, join
+from meshproof.timing.comparison import Comparison
+from meshproof.timing.ratios import compare_pairs
+
+ROOT = Path(__file__).parents[1]
+TOY = """
+import os, sys
+from pathlib import Path
+import pytest
+
+PLANT = Path(sys.prefix, "plant")
+FAULT = PLANT.read_text()
+KIND, _, FACTOR = FAULT.partition(" ")
+
+def work(times):
+    for _ in range(times):
+        pass
+
+def test_work(benchmark):
+    if KIND == "plain":
+        benchmark.extra_info["identity"] = {"dtype": ""}
+        return benchmark(work, 1)
+    if KIND == "skip":
+        pytest.skip("too few devices")
+    benchmark.pedantic(work, args=(int(30_000 * float(FACTOR or 1)),), rounds=10)
+    assert KIND != "wrong", "the loss is wrong"
+    dtype = "1" if KIND == "work" else FACTOR
+    benchmark.extra_info["identity"] = {} if KIND == "silent" else {"dtype": dtype}
+    benchmark.extra_info["facts"] = {"bytes": 7 + (KIND == "fact")}
+
+def test_other(benchmark):
+    def crash():
+        if KIND == "crash":
+            os._exit(11)
+        if KIND == "raise":
+            raise ValueError("out of memory")
+    benchmark.pedantic(crash, rounds=10)
+"""
+
+
+@pytest.fixture(scope="module")
+def environments(tmp_path_factory):
+    """Two environments that see what this one has, and in which a fault can be planted."""
+    folders = [tmp_path_factory.mktemp("environments") / name for name in ("old", "new")]
+    for folder in folders:
+        venv.create(folder, symlinks=True)
+        version = sysconfig.get_python_version()
+        packages = folder / "lib" / f"python{version}" / "site-packages"
+        packages.joinpath("all.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    return folders
+
+
+@pytest.fixture
+def ab(environments, tmp_path, monkeypatch):
+    """`meshproof ab` on a toy, with faults planted in the old and the new environment."""
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "test_toy.py").write_text(TOY, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(old, new, *words):
+        for folder, fault in zip(environments, (old, new), strict=True):
+            (folder / "plant").write_text(fault, encoding="utf-8")
+        sides = ["--from", str(environments[0]), "--to", str(environments[1])]
+        return CliRunner().invoke(app, ["ab", *sides, *words])
+
+    return run
+
+
+WORK = ("-k", "work", "--rounds", "120", "--json", "ab.json")
+
+
+def judged():
+    """The one benchmark in ab.json."""
+    [found] = json.loads(Path("ab.json").read_text(encoding="utf-8"))["benchmarks"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "code"),
+    [("work 1.0", "work 1.3", "slower", 1), ("work 1.3", "work 1.0", "faster", 0)],
+)
+def test_planted_change_is_told_with_its_direction(ab, old, new, verdict, code):
+    """Work that is 1.3 times as much is slower on the side that does it, and faster seen from there."""
+    done = ab(old, new, *WORK)
+    assert done.exit_code == code, done.output
+    assert verdict in done.stdout
+    found = judged()
+    assert found["verdict"] == verdict
+    assert [[len(side) for side in session.values()] for session in found["seconds"]] == [[120, 120], [120, 120]]
+
+
+def test_same_code_is_never_told_apart(ab):
+    """The same code in two processes is the same, or it cannot be told."""
+    assert ab("work 1.0", "work 1.0", *WORK).exit_code == 0
+    assert judged()["verdict"] in ("same", "cannot tell")
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict", "message", "code"),
+    [
+        ("wrong", "failed", "--to failed: ", 1),
+        ("skip", "not timed", "--to skipped: Skipped: too few devices", 0),
+        ("other 2", "refused", "dtype was '1', is '2' in its identity", 1),
+        ("fact 1", "", "bytes was 7, is 8 in its facts", 0),
+    ],
+)
+def test_what_is_wrong_on_one_side_is_said(ab, fault, verdict, message, code):
+    """A benchmark that fails, is skipped, or is another one on one side has no verdict; another fact is listed."""
+    done = ab("work 1.0", fault, *WORK)
+    assert done.exit_code == code, done.output
+    assert message in done.stdout, done.stdout
+    assert verdict in judged()["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("plain 1", "only benchmark.pedantic has rounds that can take turns"), ("silent 1", "does not say in")],
+)
+def test_what_cannot_be_compared_is_refused(ab, fault, message):
+    """A benchmark without rounds, or that does not say what it times, is no green verdict."""
+    done = ab(fault, fault, *WORK)
+    assert done.exit_code == 1
+    assert judged()["verdict"] == "refused" and message in done.stdout
+
+
+def test_verdict_is_of_every_pair_of_processes():
+    """Where one pair of processes says slower and the next does not, it cannot be told."""
+    slow, same = ([0.1, 0.13], [0.1, 0.1])
+    each = [[[seconds] * 8 for seconds in sides] for sides in (slow, same)]
+    ratios = [compare_pairs(*sides) for sides in each]
+    pairs = [
+        Paired(Comparison("a", ratio.verdict(), (), ratio), (tuple(sides),))
+        for ratio, sides in zip(ratios, each, strict=True)
+    ]
+    assert [pair.comparison.outcome for pair in pairs] == ["slower", "same"]
+    assert join(pairs).comparison.outcome == "cannot tell"
+    assert join([pairs[0], pairs[0]]).comparison.outcome == "slower"
+    assert join([pairs[0], Paired(Comparison("a", "failed"))]).comparison.outcome == "failed"
+
+
+def test_failure_in_a_round_ends_the_benchmark_on_both_sides(ab):
+    """Where a round raises on one side, the other side goes on to the next benchmark with it."""
+    done = ab("work 1.0", "raise")
+    assert done.exit_code == 1
+    assert "--to failed: " in done.stdout and "out of memory" in done.stdout
+    assert "--from skipped: Skipped: the other side cannot time it" in done.stdout
+
+
+def test_crash_is_one_error(ab):
+    """A process that dies ends the comparison with its side, its exit code and its last words."""
+    done = ab("work 1.0", "crash")
+    assert done.exit_code == 2
+    assert "the process of --to ended early, with exit code 11" in done.stderr
+
+
+def test_nothing_to_compare_is_an_error(ab):
+    """A selection without a benchmark is no green verdict."""
+    done = ab("work 1.0", "work 1.0", "-k", "nothing")
+    assert done.exit_code == 2
+    assert "no benchmark to compare" in done.stderr

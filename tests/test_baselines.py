@@ -1,0 +1,195 @@
+"""A baseline is what was promoted: never a run that failed, never a slower one unseen, never another machine's."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from meshproof.cli import app
+from meshproof.timing.baselines import ACCEPTABLE, choose, promote, read_baseline, read_baselines
+from meshproof.timing.comparison import compare
+from meshproof.timing.runs import Benchmark, RunError, read_run
+from tests.timings import FACTS, IDENTITY, entry, run, save
+
+A, B, RENAMED = (f"test_toy.py::test_time[{name}]" for name in ("a", "b", "renamed"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a baseline of two benchmarks."""
+    promote([save(tmp_path / "first.json", entry(A), entry(B))], tmp_path / "baselines")
+    return tmp_path / "baselines"
+
+
+def judged(folder, *entries):
+    """The outcomes of a run against the baseline."""
+    [baseline] = read_baselines(folder)
+    new = [Benchmark.parse(each) for each in run(*entries)["benchmarks"]]
+    return {found.name: found for found in baseline.compare({benchmark.name: benchmark for benchmark in new})}
+
+
+def test_baseline_has_the_name_of_its_machine(folder):
+    """One file for each machine, in which nothing is of the Python version."""
+    assert [path.name for path in folder.iterdir()] == ["cpu-cpu-8-some-cpu.json"]
+    assert choose(
+        read_baselines(folder), {key: IDENTITY[key] for key in ("platform", "device_kind", "devices", "host")}
+    )
+
+
+def test_every_benchmark_is_accounted_for(folder):
+    """What only one of the two has is listed: a renamed benchmark is one that is missing and one that is new."""
+    outcomes = {name: found.outcome for name, found in judged(folder, entry(A, seed=1), entry(RENAMED)).items()}
+    assert outcomes == {A: "same", RENAMED: "new", B: "missing"}
+
+
+@pytest.mark.parametrize(
+    ("key", "now", "message"),
+    [
+        ("device_kind", "H100", "device_kind was 'cpu', is 'H100'"),
+        ("devices", 4, "devices was 8, is 4"),
+        ("dtype", "bfloat16", "dtype was 'float32', is 'bfloat16'"),
+        ("model", "mlp/small", "model was 'mlp/tiny', is 'mlp/small'"),
+        ("host", None, "host was 'Some CPU', is None"),
+        ("batch", 8, "batch was not there, is 8"),
+    ],
+)
+def test_different_things_are_not_compared(folder, key, now, message):
+    """A time of anything else is refused, with both values and what to do, however fast it is."""
+    found = judged(folder, entry(A, identity={key: now}), entry(B))[A]
+    assert found.failed and found.outcome == "refused" and found.ratio is None
+    assert f"{message} in its identity" in str(found) and "promote" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (FACTS | {"bytes_by_axis": {"data": 1001}}, "bytes_by_axis / data was 1,000, is 1,001"),
+        (FACTS | {"bytes_by_axis": {"data": 1000, "model": 0}}, "bytes_by_axis / model was not there, is 0"),
+        (FACTS | {"flops": 2e6 + 1e-9}, "flops was 2000000.0, is 2000000.000000001"),
+        ({}, "flops was 2000000.0, is not there"),
+    ],
+)
+def test_changed_fact_is_a_failure(folder, facts, message):
+    """A fact that differs by one byte fails, though the time is the same."""
+    found = judged(folder, entry(A, seed=1, facts=facts), entry(B))[A]
+    assert found.failed and found.outcome == "changed"
+    assert f"{message} in its facts" in str(found)
+
+
+def test_time_and_stack_may_differ():
+    """Other versions of the stack are what is compared, and no other identity."""
+    old, new = (Benchmark.parse(entry(A, seed=seed, **stack)) for seed, stack in ((0, {}), (1, {"jax": "0.12.0.1"})))
+    assert compare([old], new).outcome == "same"
+
+
+def test_slower_run_is_not_promoted(tmp_path, folder):
+    """A run that regressed becomes the baseline only where that is said."""
+    before = read_baselines(folder)
+    slow = save(tmp_path / "slow.json", entry(A, 0.13, seed=1), entry(B, seed=1))
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower: 0\.1(.|\n)* --accept 'slower'$") as refused:
+        promote([slow], folder)
+    assert "test_time[b]" not in str(refused.value)
+    assert read_baselines(folder) == before
+    promote([slow], folder, ["slower"])
+    assert judged(folder, entry(A, 0.13, seed=2), entry(B))[A].outcome == "same"
+
+
+@pytest.mark.parametrize(
+    ("entries", "kind"),
+    [
+        ([entry(A, witness=0.014), entry(B)], "cannot tell"),
+        ([entry(A, facts={}), entry(B)], "changed"),
+        ([entry(A, identity={"dtype": "bfloat16"}), entry(B)], "refused"),
+        ([entry(A)], "missing"),
+        ([entry(A, identity={"host": "Other CPU"}), entry(B, identity={"host": "Other CPU"})], "machine"),
+    ],
+)
+def test_what_is_not_like_the_baseline_is_accepted_by_name(tmp_path, folder, entries, kind):
+    """Each thing that speaks against a promotion is named with what would accept it."""
+    path = save(tmp_path / "other.json", *entries)
+    with pytest.raises(RunError, match=rf"not promoted:(.|\n)*say so: --accept '{kind}'$"):
+        promote([path], folder, ACCEPTABLE.keys() - {kind})
+    promote([path], folder, [kind])
+
+
+@pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not come to its end (interrupted)"}])
+def test_broken_run_is_never_promoted(tmp_path, problems):
+    """A run in which a test failed, or that was interrupted, is no baseline, whatever is accepted."""
+    path = save(tmp_path / "broken.json", entry(B), problems=problems)
+    with pytest.raises(RunError, match=r"nothing can be accepted of it: .*(failed in call|interrupted)"):
+        promote([path], tmp_path / "baselines", list(ACCEPTABLE))
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_regressed_run_stays_one_without_its_baseline(tmp_path):
+    """Deleting the baseline does not make the run that was slower than it a good one."""
+    path = save(tmp_path / "slow.json", entry(A), outcomes={A: "slower"})
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower, says the run itself(.|\n)*--accept 'slower'"):
+        promote([path], tmp_path / "baselines")
+
+
+def test_several_runs_are_one_baseline(tmp_path):
+    """Runs of the same code are promoted together, and those of other code are not."""
+    first, second = (save(tmp_path / f"{seed}.json", entry(A, seed=seed)) for seed in (0, 1))
+    assert len(read_baseline(promote([first, second], tmp_path / "baselines")).of(A)) == 2
+    for other, message in (
+        (entry(A, jax="0.12.0.1"), "jax was '0.10.2', is '0.12.0.1'"),
+        (entry(A, facts={}), "flops was"),
+        (entry(A, identity={"host": "Other CPU"}), "host was 'Some CPU', is 'Other CPU'"),
+        (entry(B), r"test_time\[a\] was 'there', is not there"),
+    ):
+        with pytest.raises(RunError, match=f"not runs of the same code: .*{message}"):
+            promote([first, save(tmp_path / "other.json", other)], tmp_path / "baselines")
+
+
+def test_plain_run_is_not_promoted(tmp_path):
+    """A run without the plugin may hold tests that failed: it is refused."""
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps({"benchmarks": [entry(A)]}), encoding="utf-8")
+    with pytest.raises(RunError, match="saved without meshproof's plugin"):
+        promote([path], tmp_path / "baselines")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (json.dumps(run(entry(A)))[:-9], "is no JSON, or cut off"),
+        ("[]", "is no run"),
+        ('{"benchmarks": [{"fullname": "x", "stats": {}}]}', "x has no identity"),
+        ('{"benchmarks": [7]}', "no run: "),
+        (json.dumps(run(entry(A))).replace('"data"', '"nothing"'), "saved without its rounds"),
+        (json.dumps(run(entry(A, witnesses={}))), "no witnesses; time it with benchmark.pedantic"),
+        (json.dumps(run(entry(A))).replace('"dtype"', '"type"'), "does not say its dtype"),
+    ],
+)
+def test_unreadable_run_is_one_error(tmp_path, text, message):
+    """What is no whole run is refused with the reason."""
+    path = tmp_path / "run.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RunError, match=message):
+        read_run(path)
+
+
+def test_other_schema_is_refused(tmp_path, folder):
+    """A baseline of another format is refused by its number."""
+    [path] = folder.iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 2}), encoding="utf-8")
+    with pytest.raises(RunError, match="has schema 2, this meshproof reads 1"):
+        read_baseline(path)
+
+
+def test_commands(tmp_path, folder):
+    """`meshproof baseline promote` says what it did or why not; `show` prints machine, stack and times."""
+    invoke = lambda *words: CliRunner().invoke(app, ["baseline", *map(str, words), "--folder", str(folder)])  # noqa: E731
+    slow = save(tmp_path / "slow.json", entry(A, 0.13), entry(B))
+    refused = invoke("promote", slow)
+    assert refused.exit_code == 2 and "slower" in refused.stderr and "Traceback" not in refused.stderr
+    assert invoke("promote", slow, "--accept", "slower").exit_code == 0
+    assert "expected some of slower, cannot tell" in invoke("promote", slow, "--accept", "all").stderr
+    shown = invoke("show")
+    assert shown.exit_code == 0
+    for part in ("host Some CPU", "jax 0.10.2", "test_time[a]", "0.13"):
+        assert part in shown.stdout
+    [path] = folder.iterdir()
+    path.unlink()
+    assert invoke("show").exit_code == 2

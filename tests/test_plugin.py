@@ -87,7 +87,7 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     assert {clause for clause, status in statuses.items() if status == "proved"} == {
         "CMP-1", "NUM-5", "NUM-10", "SHD-5", "SHD-9"
     }  # fmt: skip
-    assert statuses["NUM-2"] == statuses["SHD-1"] == statuses["COM-10"] == "not-supported"
+    assert statuses["NUM-1"] == statuses["SHD-1"] == statuses["COM-10"] == "not-supported"
     [case] = report["cases"]
     assert len(case["losses"]) == 3
     assert case["shardings"] == {"['w']": {"spec": "SingleDeviceSharding", "shard_shape": []}}

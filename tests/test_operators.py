@@ -1,14 +1,17 @@
 """The suites see: what an operator plants is caught, and there is something to plant in every strategy."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from meshproof.cases import case_id
+from reference_impl.__main__ import insert
 from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.bases import bases
-from tests.saboteurs.operators.matrix import judge, table
+from tests.saboteurs.operators.matrix import NAME, judge, kept, table
 
+README = Path(__file__).parents[1] / "README.md"
 SOME = "fsdp_shard_map-jax-mlp or zero1-jax or expert_parallel-jax"
 """Pages by hand and annotated; `make mutants` judges all of them."""
 
@@ -38,6 +41,19 @@ def test_the_matrix_has_a_row_for_each_operator(found):
     assert list(rows) == [name.replace("_", " ") for name in OPERATORS]
     count = sum(fate.operator == "donation_lost" for fate in found)
     assert rows["donation lost"].startswith(f"{count} | {count} | 0 | 0 | 0 | ") and "MEM-2" in rows["donation lost"]
+
+
+def test_what_is_kept_is_of_these_mutants():
+    """The kill matrix that was written down is that of today's operators and strategies, and no mutant survived."""
+    fates = kept()
+    assert {(fate.strategy, fate.operator) for fate in fates} == {(case_id(one), name) for one, name, _ in mutants()}
+    assert [fate for fate in fates if not fate.caught_by] == []
+
+
+def test_readme_shows_what_is_kept():
+    """Its table of faults is the one that is made of the kill matrix."""
+    text = README.read_text(encoding="utf-8")
+    assert insert(text, NAME, table(kept())) == text
 
 
 def test_every_strategy_has_faults_of_its_own_kind():

@@ -3,8 +3,16 @@
 import pytest
 
 from meshproof.contract import Trajectory
+from meshproof.numerics import judge as judge_leaves
 from meshproof.numerics import judge_trajectory
 from suites.applicability import both, in_float32, on_one_device
+
+
+@pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))
+def test_single_device_gradients_equal_truth(observation, truth, judge):
+    """Single-device gradients of the first step MUST equal truth, leaf by leaf, within the derived float32 bound."""
+    gradients = judge.see(observation.gradients)
+    judge.numbers([judge_leaves(gradients, truth.value.gradients, truth.rounding.gradients, "gradients of step 1")])
 
 
 @pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.program import compile_program
 from benchmarks.record import before
 from benchmarks.window import WindowError, is_ready
-from meshproof.arrays import array_leaves, bytes_per_device, host, not_finite
+from meshproof.arrays import array_leaves, bytes_per_device, finite_state, host
 from meshproof.compilations import compilations_of
 from meshproof.judging import digest
 
@@ -36,8 +36,9 @@ class Initialisation:
             raise WindowError(f"{self.case.id}: init was not waited for")
         if self.events:
             raise WindowError(f"{self.case.id}: init compiled while it was timed: {', '.join(set(self.events))}")
-        if problems := not_finite(self.state):
-            raise WindowError(f"{self.case.id}: init leaves {', '.join(problems)} not finite")
+        finite = finite_state(array_leaves(self.state))
+        if finite.failures:
+            raise WindowError(f"{self.case.id}: init made what is not finite: {finite}")
         if self.content() != self.first:
             raise WindowError(f"{self.case.id}: init made another state of the same key")
 

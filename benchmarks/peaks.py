@@ -16,6 +16,7 @@ class Peak(NamedTuple):
 
 
 H100 = "NVIDIA H100 datasheet (SXM5): 1,979 TFLOP/s bfloat16 with sparsity, 67 TFLOP/s float32"
+V5P = "Google Cloud documentation, TPU v5p: 459 TFLOP/s per chip; JAX names it either way"
 H200 = "NVIDIA H200 datasheet (SXM): 1,979 TFLOP/s bfloat16 with sparsity, 67 TFLOP/s float32"
 A100 = "NVIDIA A100 datasheet: 312 TFLOP/s bfloat16, 19.5 TFLOP/s float32"
 
@@ -30,7 +31,8 @@ PEAKS: dict[tuple[str, str], Peak] = {
     ("NVIDIA A100-SXM4-40GB", "float32"): Peak(19.5e12, A100),
     ("TPU v4", "bfloat16"): Peak(275e12, "Google Cloud documentation, TPU v4: 275 TFLOP/s per chip"),
     ("TPU v5 lite", "bfloat16"): Peak(197e12, "Google Cloud documentation, TPU v5e: 197 TFLOP/s per chip"),
-    ("TPU v5", "bfloat16"): Peak(459e12, "Google Cloud documentation, TPU v5p: 459 TFLOP/s per chip"),
+    ("TPU v5", "bfloat16"): Peak(459e12, V5P),
+    ("TPU v5p", "bfloat16"): Peak(459e12, V5P),
     ("TPU v6 lite", "bfloat16"): Peak(918e12, "Google Cloud documentation, TPU v6e: 918 TFLOP/s per chip"),
 }
 """By ``device_kind`` and the dtype of the products; float32 is that of products at float32 precision, no TF32."""

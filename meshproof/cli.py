@@ -94,8 +94,8 @@ def update(
     from meshproof.cases import REFERENCE
     from meshproof.expectations import ExpectationError
     from meshproof.expectations.plugin import KNOWN
-    from meshproof.expectations.updating import ReportError, read_report
     from meshproof.expectations.updating import update as rewrite
+    from meshproof.report import ReportError, read_report
 
     try:
         known = read_report(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import Any
 
 import jax
@@ -46,6 +46,7 @@ def describe() -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "defaults": probe_defaults(),
+        "packages": dict(sorted((found.name.lower(), found.version) for found in distributions())),
     }
 
 

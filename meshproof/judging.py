@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import cleandoc
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pytest
@@ -16,10 +16,10 @@ from meshproof.contract import Batch, Judgement, Truth, leaves, nest
 from meshproof.layout import LeafLayout
 from meshproof.memory import theoretical_bytes
 from meshproof.observation import STEPS, Failed, NotExercised, NotSupported, Observation, Seen
+from meshproof.report import Status
 from meshproof.traffic import Traffic
 from meshproof.verdicts import Verdict, compared, ratio
 
-Status = Literal["proved", "failed", "expected-failure", "not-supported", "not-exercised"]
 T = TypeVar("T")
 
 

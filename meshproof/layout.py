@@ -119,6 +119,28 @@ def expected_shards(
     return tuple(shards)
 
 
+def mesh_axes(leaf: LeafLayout, mesh: Mapping[str, int]) -> list[list[str]] | None:
+    """The mesh axes that each dimension really lies over, major first, axes of one device left out.
+
+    Found in the shards, not in a ``PartitionSpec``. ``None`` where no ``PartitionSpec`` describes what they hold.
+    """
+    shards = {shard.position: shard.index for shard in leaf.shards}
+    first = shards.get(0)
+    if first is None:
+        return None
+    strides = {axis: prod(list(mesh.values())[i + 1 :]) for i, axis in enumerate(mesh) if mesh[axis] > 1}
+    starts = {axis: [start for start, _ in shards.get(stride, first)] for axis, stride in strides.items()}
+    found = [
+        sorted((axis for axis in starts if starts[axis][dimension]), key=lambda axis: -starts[axis][dimension])
+        for dimension in range(len(leaf.shape))
+    ]
+    try:
+        described = dict(expected_shards(leaf.shape, tuple(map(tuple, found)), mesh))
+    except ValueError:
+        return None
+    return found if described == shards else None
+
+
 def ranges(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
     """Slices as ``(start, stop)``, with open ends closed by the shape."""
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))

@@ -99,6 +99,18 @@ def evaluation_set(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     return (*whole, {field: value[: len(value) // 3] for field, value in last.items()})
 
 
+@dataclass(frozen=True, order=True)
+class Warned:
+    """A warning: the name of its class, its text, and the file and line that it speaks of, from the import path on."""
+
+    category: str
+    message: str
+    at: str
+
+    def __str__(self) -> str:
+        return f"{self.category}: {self.message}"
+
+
 @dataclass(frozen=True)
 class Observation:
     """One case, observed once. Whatever could not be seen says why."""
@@ -129,4 +141,4 @@ class Observation:
     batch_error: Seen[str]
     dimension_errors: Seen[dict[int, str]]
     mesh_error: Seen[str]
-    warnings: tuple[str, ...]
+    warnings: tuple[Warned, ...]

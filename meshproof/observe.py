@@ -7,9 +7,11 @@ nothing else.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -45,6 +47,7 @@ from meshproof.observation import (
     Program,
     Run,
     Seen,
+    Warned,
     no_lower,
 )
 from meshproof.programs import compile_program
@@ -76,8 +79,14 @@ def observe(case: Case) -> Observation:
     with warnings.catch_warnings(record=True) as caught, jax.default_matmul_precision("float32"):
         warnings.simplefilter("default")
         seen = _Session(case).observe()
-    texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
-    return Observation(case=case.id, warnings=tuple(texts), **seen)
+    told = {Warned(each.category.__name__, str(each.message), _place(each.filename, each.lineno)) for each in caught}
+    return Observation(case=case.id, warnings=tuple(sorted(told)), **seen)
+
+
+def _place(file: str, line: int) -> str:
+    """A line of code, by the path that it is imported from."""
+    roots = [root for root in map(Path, sys.path) if root in Path(file).parents]
+    return f"{Path(file).relative_to(max(roots, key=lambda root: len(root.parts), default=Path()))}:{line}"
 
 
 class _Session:

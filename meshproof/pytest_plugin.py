@@ -22,7 +22,8 @@ from meshproof.contract import Batch, Judgement
 from meshproof.judging import Judge, Record, Truths, case_of, record_of
 from meshproof.observation import Observation
 from meshproof.observer import Observer, Outcome, Settings
-from meshproof.report import build_report, write_report
+from meshproof.recording import build_report
+from meshproof.report import write_report
 from meshproof.summary import write_summary
 
 pytest_plugins = ["meshproof.expectations.plugin"]
@@ -73,6 +74,7 @@ class Conformance:
         self.records: dict[str, Record] = {}
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
+        self.stopped = False
         self.truths = Truths()
         self.observation = cache(self._observation)
 
@@ -191,24 +193,25 @@ class Conformance:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the report where all records are; a run that judged no clause has none."""
+        self.stopped = bool(session.shouldstop or session.shouldfail)
         for observer in self.__dict__.get("observers", {}).values():
             observer.close()
         if self.is_worker:
             self.config.workeroutput["meshproof_clauses"] = self.clauses  # type: ignore[attr-defined]
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The matrix, the counts and the report's path."""
         path = self.config.getoption("conformance_report")
         if self.records:
             with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
-                report = self.report()
+                report = self.report(exitstatus)
             write_summary(report, self.records.values(), terminalreporter)
             if path:
                 write_report(report, Path(path))
         if path:
             terminalreporter.write_line(f"report: {path}" if self.records else "no report: no clause was judged")
 
-    def report(self) -> dict[str, Any]:
+    def report(self, exitstatus: int) -> dict[str, Any]:
         """The record of the run; each case as it was observed, whoever observed it."""
         exercised = {record.case for record in self.records.values()}
         cases = [case for case in self.cases if case.id in exercised]
@@ -220,7 +223,11 @@ class Conformance:
             if isinstance(observation, Observation)
         }
         implementation, records = self.settings.implementation, list(self.records.values())
-        return build_report(implementation, environments, self.clauses, records, seen, truths, self.unmatched)
+        run = {
+            "finished": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self.stopped,
+            "arguments": [*map(str, self.config.invocation_params.args)],
+        }
+        return build_report(implementation, environments, self.clauses, records, seen, truths, run, self.unmatched)
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""

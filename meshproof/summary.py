@@ -10,9 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from meshproof.environment import PACKAGES
 from meshproof.judging import Record
-from meshproof.report import count_statuses
+from meshproof.report import count_statuses, describe_stack
 
 SIGNS = {"proved": "✓", "failed": "✗", "expected-failure": "x", "not-supported": "–", "not-exercised": "?"}
 LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
@@ -22,7 +21,7 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
     """Write the matrix and the counts, and say loudly what was not exercised."""
     records = list(records)
     terminal.section("conformance")
-    terminal.write_line(stack(report["environment"]))
+    terminal.write_line(describe_stack(report["environment"]))
     strategies = {case["id"]: case["strategy"] for case in report["cases"]}
     terminal.write_line(render(matrix(records, strategies), terminal))
     worst = max((record for record in records if record.margin is not None), key=_margin, default=None)
@@ -46,14 +45,6 @@ def expected(records: list[Record]) -> list[str]:
         for entry in record.expectation["entries"]
     )
     return [f"{label}: {count} tests {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
-
-
-def stack(environment: dict[str, Any] | None) -> str:
-    """What was judged, in a line."""
-    if environment is None:
-        return "stack: unknown, its description failed"
-    versions = (f"{name} {environment[name]}" for name in ("python", *PACKAGES) if environment[name])
-    return f"{', '.join(versions)} on {environment['device_count']} × {environment['device_kind']}"
 
 
 def matrix(records: list[Record], strategies: dict[str, str]) -> Table:

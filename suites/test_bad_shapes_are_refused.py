@@ -40,9 +40,10 @@ def test_too_few_microbatches_are_warned_of(case, observation, judge):
     """Fewer microbatches than stages MUST raise a warning that names both counts, and the efficiency in percent."""
     counts = count(case.strategy.schedule)
     numbers = (counts.microbatches, counts.stages, round(100 * (1 - counts.bubble)))
-    if all(list(names(warning, *numbers)) for warning in observation.warnings):
+    if all(list(names(str(warning), *numbers)) for warning in observation.warnings):
         expected = f"expected is one that names {numbers[0]} microbatches, {numbers[1]} stages and {numbers[2]}%"
-        judge.fail([f"no such warning among the {len(observation.warnings)} seen, {observation.warnings}; {expected}"])
+        told = [*map(str, observation.warnings)]
+        judge.fail([f"no such warning among the {len(told)} seen, {told}; {expected}"])
 
 
 @pytest.mark.clause("ERR-1", applies=distributed)

@@ -14,10 +14,11 @@ from tests.expecting import LINK, entry, write
 STACK = {
     **{"python": "3.12.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1", "flax": "0.12.12", "numpy": "2.5.5"},
     **{"optax": None, "orbax": None, "platform": "cpu", "device_kind": "cpu", "device_count": 8},
-    **{"xla_flags": "", "time": "2026-11-21T21:19:00+00:00", "defaults": {}},
+    **{"xla_flags": "", "time": "2026-11-21T21:19:00+00:00", "defaults": {}, "packages": {}},
 }
 OBSERVED = {
-    **{name: [] for name in ("losses", "collectives", "forward_collectives", "warnings")},
+    **{name: [] for name in ("losses", "expected_losses", "collectives", "forward_collectives", "warnings")},
+    "digest": None,
     **{"errors": {}, "shardings": {}, "memory": None, "flops": None, "compile_seconds": None, "problem": None},
 }
 
@@ -34,7 +35,8 @@ def report(unmatched=(), stack=STACK, target="cpu", **statuses):
     ]
     clause = {"id": "NUM-1", "statement": "A toy MUST be good.", "status": "failed", "worst_margin": None}
     return {
-        **{"schema": 1, "environment": stack, "implementation": "reference_impl"},
+        **{"schema": 2, "environment": stack, "implementation": "reference_impl"},
+        "run": {"finished": True, "arguments": ["suites"]},
         "clauses": [clause | {"tests": [test | {"margin": None, "ratio": None} for test in tests]}],
         "cases": [case | OBSERVED | {"target": target} for case in cases],
         "unmatched_expectations": [known | {"file": "own.toml", "number": 1} for known in unmatched],
@@ -133,7 +135,7 @@ def test_update_refuses_what_it_cannot_read(tmp_path):
     for text, options, words in (
         (None, {"file": file}, "cannot be read"),
         (whole[: len(whole) // 2], {"file": file}, "not JSON, or not all of it"),
-        ('{"schema": 1}', {"file": file}, "no report"),
+        ('{"schema": 2}', {"file": file}, "no report"),
         (json.dumps(SEEN | {"implementation": "other"}), {}, "name a --file of your own"),
         (json.dumps(SEEN | {"environment": None}), {"file": file}, "does not know its stack"),
         (whole, {"file": file}, "expected every entry to begin with a line [[expectation]]"),

@@ -44,7 +44,7 @@ MUTANTS = {
         "suites/conftest.py", "", SKIP_ALL, "test_plugin.py::test_a_minimal_trainer_is_observed_and_never_passed"
     ),
     "a report writer that drops failures": Mutant(
-        "meshproof/report.py",
+        "meshproof/recording.py",
         "list(records))",
         '[record for record in records if record.status != "failed"])',
         "test_expected_failures.py::test_runxfail_expects_nothing",

@@ -1,5 +1,6 @@
 """Layouts, from scratch and as JAX has them."""
 
+from dataclasses import replace
 from itertools import product
 
 import jax
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from meshproof.layout import expected_shards, observe_layout
+from meshproof.layout import expected_shards, mesh_axes, observe_layout
 from meshproof.memory import theoretical_bytes
 from reference_impl.mapping import Mapping, make_mesh
 
 MESHES = [{"data": 2, "model": 4}, {"data": 4, "model": 2}, {"data": 8, "model": 1}, {"data": 1, "model": 8}]
+MESH_OF_EIGHT = make_mesh(jax.devices(), {"data": 8})
 ENTRIES = [None, "data", "model", ("data", "model"), ("model", "data")]
 
 
@@ -34,6 +36,19 @@ def test_expected_shards_are_jaxs(axes):
         assert leaf.as_declared
         assert tuple((shard.position, shard.index) for shard in leaf.shards) == expected_shards((16, 24), spec, axes)
         assert theoretical_bytes([leaf], axes) == leaf.shards[0].bytes
+        split = [[entry] if isinstance(entry, str) else entry or () for entry in spec]
+        assert mesh_axes(leaf, axes) == [[axis for axis in entry if axes[axis] > 1] for entry in split]
+
+
+def test_shards_in_another_order_lie_over_no_axes():
+    """What two devices hold in exchange is no PartitionSpec's, though every shard has the right shape."""
+    placed = jax.device_put(np.zeros(16), NamedSharding(MESH_OF_EIGHT, PartitionSpec("data")))
+    [leaf] = observe_layout({"w": placed}, MESH_OF_EIGHT, None)
+    first, second, *others = leaf.shards
+    exchanged = (replace(first, index=second.index), replace(second, index=first.index), *others)
+    assert mesh_axes(leaf, {"data": 8}) == [["data"]]
+    assert mesh_axes(replace(leaf, shards=exchanged), {"data": 8}) is None
+    assert mesh_axes(replace(leaf, shards=leaf.shards[:4]), {"data": 8}) is None
 
 
 def test_another_layout_is_not_as_declared():

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from meshproof.report import schema
@@ -90,7 +90,7 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     assert statuses["NUM-1"] == statuses["SHD-1"] == statuses["COM-10"] == "not-supported"
     [case] = report["cases"]
     assert len(case["losses"]) == 3
-    assert case["shardings"] == {"['w']": {"spec": "SingleDeviceSharding", "shard_shape": []}}
+    assert case["shardings"] == {"['w']": {"spec": "SingleDeviceSharding", "shape": [], "axes": [], "shard_shape": []}}
     assert case["truth"] is None
 
 
@@ -113,7 +113,7 @@ def reports(tmp_path_factory):
 def test_reports_are_valid(reports):
     """A report validates against the schema in the repository, under xdist too."""
     for report in reports:
-        jsonschema.validate(report, schema())
+        jsonschema_rs.validate(schema(), report)
 
 
 def test_xdist_gives_the_same_record(reports):
@@ -128,6 +128,15 @@ def test_xdist_gives_the_same_record(reports):
         for report in reports
     ]
     assert verdicts[0] == verdicts[1] and verdicts[0]
+
+
+def test_a_run_that_stops_early_says_so(reports, tmp_path):
+    """A report tells whether its run came to its end: after an interruption, what is absent was not judged."""
+    path = tmp_path / "report.json"
+    select = ["--impl", "tests.implementations.adapters", "-k", "sum_for_mean"]
+    run_suites(*select, "--maxfail", 1, "--conformance-report", path)
+    assert not json.loads(path.read_text())["run"]["finished"]
+    assert [report["run"]["finished"] for report in reports] == [True, True]
 
 
 def test_deselected_clauses_are_not_exercised(reports):

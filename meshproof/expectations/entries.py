@@ -24,13 +24,13 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from meshproof.cases import TARGETS
-from meshproof.environment import PACKAGES, admits
+from meshproof.environment import admits
+from meshproof.report import VERSIONED
 
 TABLE = "expectation"
 TODO = "TODO"
 """How a reason begins that nobody has given yet."""
 
-VERSIONED = ("python", *PACKAGES)
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 

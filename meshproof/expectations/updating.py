@@ -6,63 +6,24 @@ entries that TOML finds in it is refused.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import jsonschema
 import tomlkit
-from packaging.version import InvalidVersion, Version
 
-from meshproof.expectations.entries import TABLE, TODO, VERSIONED, Expectation, ExpectationError, parse, text_of
+from meshproof.expectations.entries import TABLE, TODO, Expectation, ExpectationError, parse, text_of
 from meshproof.files import replace_text
-from meshproof.report import validate
 
 START = re.compile(rf"^(?:[ \t]*#.*\n)*[ \t]*\[\[[ \t]*{TABLE}[ \t]*\]\]", re.MULTILINE)
 KEPT_OF_STACK = ("jax", "jaxlib", "flax")
 """The packages whose versions a new entry names."""
 
 Test = dict[str, Any]
-
-
-class ReportError(ValueError):
-    """No report can be read from a file; the message says why."""
-
-
-def read_report(path: Path) -> dict[str, Any]:
-    """A report as `meshproof.report` writes it. Raises `ReportError`."""
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-        json.dumps(report, ensure_ascii=False).encode()
-        validate(report)
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}; expected a report of a run") from error
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise ReportError(f"{path}: this is not UTF-8 text: {error.reason}; expected a report of a run") from error
-    except (ValueError, RecursionError) as error:
-        raise ReportError(f"{path}: this is not JSON, or not all of it: {error}; expected a report of a run") from error
-    except jsonschema.ValidationError as error:
-        place = error.json_path.removeprefix("$.")
-        raise ReportError(f"{path}: this is JSON, but no report: at {place}: {error.message[:200]}") from error
-    if report["environment"] is None:
-        raise ReportError(f"{path}: the report does not know its stack; expected one whose environment was described")
-    for name in VERSIONED:
-        installed = report["environment"][name]
-        try:
-            Version(installed or "0")
-        except InvalidVersion as error:
-            problem = f"at environment.{name}: {installed!r} is no version; expected one, as in 0.10.2"
-            raise ReportError(f"{path}: {problem}") from error
-    return report  # type: ignore[no-any-return]
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
 
 
 def update(report: Mapping[str, Any], path: Path) -> list[str]:

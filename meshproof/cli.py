@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from meshproof.comparison.commands import compare
+from meshproof.failing import fail
 
 if TYPE_CHECKING:
     from meshproof.hlo import Collective
@@ -25,6 +28,8 @@ app = typer.Typer(
 
 expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, such as suites/expectations.toml.")
 app.add_typer(expectations, name="expectations")
+
+app.command()(compare)
 
 baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
 app.add_typer(baseline, name="baseline")
@@ -54,7 +59,7 @@ def census(
     try:
         found = take_census(text, axes)
     except HloError as error:
-        _fail(f"{'standard input' if file == '-' else file}: {error}".replace("\n", " | "))
+        fail(f"{'standard input' if file == '-' else file}: {error}".replace("\n", " | "))
     if as_json:
         typer.echo(json.dumps({"collectives": [asdict(collective) for collective in found]}, indent=2))
     else:
@@ -72,7 +77,7 @@ def spec(
     try:
         text = render_spec(Path())
     except SpecError as error:
-        _fail(str(error))
+        fail(str(error))
     if not check:
         path.write_text(text, encoding="utf-8")
     elif not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -100,10 +105,10 @@ def update(
     try:
         known = read_report(report)
         if file is None and known["implementation"] != REFERENCE:
-            _fail(f"{report} is of --impl {known['implementation']}, {KNOWN} of {REFERENCE}: name a --file of your own")
+            fail(f"{report} is of --impl {known['implementation']}, {KNOWN} of {REFERENCE}: name a --file of your own")
         changes = rewrite(known, file or Path(KNOWN))
     except (ReportError, ExpectationError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")
 
 
@@ -140,7 +145,7 @@ def ab(
         given = [word for option, value in options.items() if value for word in (option, value)]
         found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
     except (StackError, AbError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     comparisons = [each.comparison for each in found]
     write_comparisons(comparisons, typer.echo, "more --rounds tell more, on a quieter machine")
     if json_file:
@@ -166,7 +171,7 @@ def promote(
     try:
         path = make_baseline(runs, folder, accept or ())
     except (RunError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{path} is the baseline now")
 
 
@@ -180,11 +185,11 @@ def show(folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Pa
     try:
         found = read_baselines(folder)
     except RunError as error:
-        _fail(str(error))
+        fail(str(error))
     for each in found:
         write_baseline(each, typer.echo)
     if not found:
-        _fail(f"there is no baseline in {folder}; `meshproof baseline promote RUN.json` makes one")
+        fail(f"there is no baseline in {folder}; `meshproof baseline promote RUN.json` makes one")
 
 
 def _read_mesh(text: str) -> dict[str, int]:
@@ -192,11 +197,11 @@ def _read_mesh(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, _, size = (word.strip() for word in part.partition("="))
         if not name or not size.isdecimal() or int(size) < 1:
-            _fail(
+            fail(
                 f"--mesh {text!r}: {part!r} is no axis; expected name=size with a size from 1 on, as in data=2,model=4"
             )
         if name in axes:
-            _fail(f"--mesh {text!r}: axis {name!r} is named twice; expected distinct axes, as in data=2,model=4")
+            fail(f"--mesh {text!r}: axis {name!r} is named twice; expected distinct axes, as in data=2,model=4")
         axes[name] = int(size)
     return axes
 
@@ -206,7 +211,7 @@ def _read_text(file: str) -> str:
         return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        _fail(f"cannot read {file!r}: {reason}; expected a file with the output of compiled.as_text(), or - for stdin")
+        fail(f"cannot read {file!r}: {reason}; expected a file with the output of compiled.as_text(), or - for stdin")
 
 
 def _print_table(found: Sequence[Collective]) -> None:
@@ -229,8 +234,3 @@ def _print_table(found: Sequence[Collective]) -> None:
         )
         table.add_row(entry.operation, ", ".join(entry.axes), *amounts, entry.dtype, entry.realized_as, entry.phase)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def _fail(problem: str) -> NoReturn:
-    typer.echo(f"meshproof: {problem}", err=True)
-    raise typer.Exit(2)

@@ -26,7 +26,7 @@ from meshproof.recording import build_report
 from meshproof.report import write_report
 from meshproof.summary import write_summary
 
-pytest_plugins = ["meshproof.expectations.plugin"]
+pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
 NAME = "meshproof"
 
 
@@ -75,6 +75,7 @@ class Conformance:
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
         self.stopped = False
+        self.record: dict[str, Any] | None = None
         self.truths = Truths()
         self.observation = cache(self._observation)
 
@@ -204,7 +205,7 @@ class Conformance:
         path = self.config.getoption("conformance_report")
         if self.records:
             with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
-                report = self.report(exitstatus)
+                report = self.record = self.report(exitstatus)
             write_summary(report, self.records.values(), terminalreporter)
             if path:
                 write_report(report, Path(path))

@@ -74,9 +74,9 @@ def _case(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[s
         "target": case.target,
         "truth": _source(case, truth),
     }
-    lists = ("losses", "expected_losses", "collectives", "forward_collectives", "warnings")
-    empty: dict[str, Any] = {name: [] for name in lists}
-    empty |= {"digest": None, "errors": {}, "shardings": {}, "memory": None, "flops": None, "compile_seconds": None}
+    empty: dict[str, Any] = {name: [] for name in ("losses", "expected_losses", "warnings")}
+    empty |= dict.fromkeys(("digest", "collectives", "forward_collectives"))
+    empty |= {"errors": {}, "shardings": {}, "memory": None, "flops": None, "compile_seconds": None}
     if not isinstance(outcome, Observation):
         return entry | empty | {"problem": outcome.reason}
     return entry | empty | _observed(outcome, case.mesh, truth) | {"problem": _problem(outcome)}
@@ -120,7 +120,7 @@ def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[Judgement]
 def _program(step: Program, state: Seen[Layouts]) -> dict[str, Any]:
     memory = {"state": state.state_bytes} if isinstance(state, Layouts) else {}
     return {
-        "collectives": [asdict(entry) for entry in step.collectives] if isinstance(step.collectives, tuple) else [],
+        "collectives": [asdict(entry) for entry in step.collectives] if isinstance(step.collectives, tuple) else None,
         "memory": memory | (asdict(step.memory) if hasattr(step.memory, "aliased") else {}),
         "flops": step.flops,
         "compile_seconds": step.compile_seconds,

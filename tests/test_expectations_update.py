@@ -17,8 +17,8 @@ STACK = {
     **{"xla_flags": "", "time": "2026-11-21T21:19:00+00:00", "defaults": {}, "packages": {}},
 }
 OBSERVED = {
-    **{name: [] for name in ("losses", "expected_losses", "collectives", "forward_collectives", "warnings")},
-    "digest": None,
+    **{name: [] for name in ("losses", "expected_losses", "warnings")},
+    **dict.fromkeys(("digest", "collectives", "forward_collectives")),
     **{"errors": {}, "shardings": {}, "memory": None, "flops": None, "compile_seconds": None, "problem": None},
 }
 

@@ -1,0 +1,226 @@
+"""The facts of one case in two reports: numbers, layout, communication, memory, operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from meshproof.comparison.differences import Change, Difference, Kind
+
+GROSS = 2.0**-7
+"""Relative: twice the spacing of bfloat16. Where no truth bounds a loss, no rounding in use explains more."""
+
+SCHEDULED = 0.05
+"""Relative. Temporary bytes are as a compiler schedules; what is less is not told."""
+
+COUNTED = 0.01
+"""Relative. Compilers count FLOPs by estimates of their own; what is less is not told."""
+
+LARGER_IS_WORSE = ("state", "arguments", "outputs")
+SMALLER_IS_WORSE = ("aliased",)
+
+Case = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case in both reports."""
+
+    old: Case
+    new: Case
+
+    @property
+    def both(self) -> tuple[Case, Case]:
+        """The old, then the new."""
+        return self.old, self.new
+
+    def tell(self, change: Change, kind: Kind, place: str, old: object, new: object, detail: str = "") -> Difference:
+        """What became of one fact."""
+        return Difference(change, kind, self.new["id"], place, str(old), str(new), detail)
+
+    def presence(self, kind: Kind, place: str, was: object, now: object) -> Difference | None:
+        """Of a fact that one report lacks; ``None`` where both have it, or neither."""
+        if (was is None) == (now is None):
+            return None
+        change: Change = "new" if was is None else "gone"
+        texts = ("not seen", "seen") if was is None else ("seen", "not seen")
+        return self.tell(change, kind, place, *texts, (self.old if was is None else self.new)["problem"] or "")
+
+
+def compare_case(pair: Pair) -> Iterator[Difference]:
+    """Every fact of a case, those that are the same too."""
+    for compare in (_losses, _numbers, _layout, _collectives, _memory, _flops):
+        yield from compare(pair)
+
+
+def _losses(pair: Pair) -> Iterator[Difference]:
+    old, new = (case["losses"] or None for case in pair.both)
+    if absent := pair.presence("losses", "losses", old, new):
+        yield absent
+    for step, (was, now) in enumerate(zip(old or (), new or (), strict=False), start=1):
+        place = f"loss of step {step}"
+        if was == now:
+            yield pair.tell("same", "losses", place, was, now)
+        elif was is None or now is None:
+            yield pair.tell("improved" if was is None else "regressed", "losses", place, *map(_finite, (was, now)))
+        else:
+            yield _moved(pair, place, was, now)
+
+
+def _moved(pair: Pair, place: str, was: float, now: float) -> Difference:
+    """A loss of other bits. Each side may be one bound from the truth, so two bounds apart is the most."""
+    bound = min((case["errors"].get(f"{place}: loss", {}).get("allowed") or 0.0 for case in pair.both), default=0.0)
+    if bound:
+        distance = abs(now - was) / bound
+        told = f"{distance:.2g} of the bound {bound:.2g} apart"
+        return pair.tell("regressed" if distance > 2 else "changed", "losses", place, was, now, told)
+    relative = abs(now - was) / max(abs(was), abs(now))
+    told = f"{relative:.2g} apart, relatively; there is no truth to bound it"
+    return pair.tell("regressed" if relative > GROSS else "changed", "losses", place, was, now, told)
+
+
+def _finite(value: float | None) -> str:
+    return "not finite" if value is None else str(value)
+
+
+def _numbers(pair: Pair) -> Iterator[Difference]:
+    was, now = pair.old["digest"], pair.new["digest"]
+    if absent := pair.presence("numbers", "bits after the last step", was, now):
+        yield absent
+    elif was is not None:
+        worst = [max((leaf["margin"] or 0.0 for leaf in case["errors"].values()), default=0.0) for case in pair.both]
+        told = (
+            "largest error over its bound {:.3g} → {:.3g}".format(*worst)
+            if pair.new["errors"]
+            else "no truth bounds them"
+        )
+        change: Change = "same" if was == now else "changed"
+        yield pair.tell(change, "numbers", "bits after the last step", was[:12], now[:12], told)
+
+
+def _layout(pair: Pair) -> Iterator[Difference]:
+    old, new = pair.old["shardings"], pair.new["shardings"]
+    for path in dict.fromkeys([*old, *new]):
+        was, now = old.get(path), new.get(path)
+        if absent := pair.presence("layout", path, was, now):
+            yield absent
+            continue
+        held = [prod(leaf["shard_shape"] or ()) for leaf in (was, now)]
+        change: Change = "changed"
+        if all(was[key] == now[key] for key in ("shape", "axes", "shard_shape")):
+            change = "same"
+        elif was["shape"] == now["shape"] and held[0] != held[1]:
+            change = "regressed" if held[1] > held[0] else "improved"
+        yield pair.tell(change, "layout", path, *map(_layout_text, (was, now)))
+
+
+def _layout_text(leaf: Mapping[str, Any]) -> str:
+    axes = leaf["axes"]
+    over = "irregularly" if axes is None else ", ".join("×".join(names) or "–" for names in axes) or "a scalar"
+    return f"{tuple(leaf['shape'])} over ({over}), {tuple(leaf['shard_shape'] or ())} on a device"
+
+
+def _collectives(pair: Pair) -> Iterator[Difference]:
+    for program, field in (("step", "collectives"), ("forward", "forward_collectives")):
+        if absent := pair.presence("collectives", program, pair.old[field], pair.new[field]):
+            yield absent
+            continue
+        old, new = (_by_operation(case[field] or ()) for case in pair.both)
+        totals = [_add(each.bytes for each in lanes.values()) for lanes in (old, new)]
+        for key in dict.fromkeys([*old, *new]):
+            was, now = old.get(key, NOTHING), new.get(key, NOTHING)
+            place = f"{program}: {key[0]} over {'×'.join(key[1])}"
+            yield pair.tell(_traffic(was, now, *totals), "collectives", place, was, now)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one operation does over the same mesh axes in one program; ``None`` is unknown."""
+
+    executions: int | None = 0
+    tensors: int | None = 0
+    bytes: int | None = 0
+    dtypes: tuple[str, ...] = ()
+    realized_as: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self == NOTHING:
+            return "none"
+        amounts = (
+            f"{'an unknown number of' if number is None else format(number, ',')} {unit}"
+            for number, unit in ((self.executions, "executions"), (self.tensors, "tensors"), (self.bytes, "bytes"))
+        )
+        return f"{', '.join(amounts)} of {', '.join(self.dtypes)} as {', '.join(self.realized_as)}"
+
+
+NOTHING = Lane()
+
+
+def _by_operation(collectives: Any) -> dict[tuple[str, tuple[str, ...]], Lane]:
+    grouped: dict[tuple[str, tuple[str, ...]], list[Mapping[str, Any]]] = {}
+    for entry in collectives:
+        grouped.setdefault((entry["operation"], tuple(entry["axes"])), []).append(entry)
+    return {
+        key: Lane(
+            executions=_add(entry["executions"] for entry in entries),
+            tensors=_add(entry["tensors"] for entry in entries),
+            bytes=_add(entry["bytes"] for entry in entries),
+            dtypes=tuple(sorted({entry["dtype"] for entry in entries})),
+            realized_as=tuple(sorted({entry["realized_as"] for entry in entries})),
+        )
+        for key, entries in grouped.items()
+    }
+
+
+def _add(numbers: Iterator[int | None]) -> int | None:
+    found = list(numbers)
+    return None if None in found else sum(number for number in found if number is not None)
+
+
+def _traffic(was: Lane, now: Lane, total: int | None, new_total: int | None) -> Change:
+    """More bytes are a regression where the program moves more in all; else they only took another way."""
+    if was == now:
+        return "same"
+    if None in (was.bytes, now.bytes, total, new_total):
+        return "changed"
+    if now.bytes > was.bytes and new_total > total:  # type: ignore[operator]
+        return "regressed"
+    if now.bytes < was.bytes and new_total < total:  # type: ignore[operator]
+        return "improved"
+    return "changed"
+
+
+def _memory(pair: Pair) -> Iterator[Difference]:
+    old, new = (case["memory"] or {} for case in pair.both)
+    for name in dict.fromkeys([*old, *new]):
+        was, now = old.get(name), new.get(name)
+        if absent := pair.presence("memory", name, was, now):
+            yield absent
+        elif was is not None and now is not None:
+            change = _bytes(name, was, now)
+            yield pair.tell(change, "memory", name, *(f"{number:,} bytes" for number in (was, now)))
+
+
+def _bytes(name: str, was: int, now: int) -> Change:
+    if was == now or (name not in LARGER_IS_WORSE + SMALLER_IS_WORSE and _near(was, now, SCHEDULED)):
+        return "same"
+    if name in LARGER_IS_WORSE:
+        return "regressed" if now > was else "improved"
+    if name in SMALLER_IS_WORSE:
+        return "regressed" if now < was else "improved"
+    return "changed"
+
+
+def _flops(pair: Pair) -> Iterator[Difference]:
+    was, now = pair.old["flops"], pair.new["flops"]
+    if absent := pair.presence("flops", "step", was, now):
+        yield absent
+    elif was is not None:
+        change: Change = "same" if _near(was, now, COUNTED) else "changed"
+        yield pair.tell(change, "flops", "step", *(f"{number:,.0f} FLOPs" for number in (was, now)))
+
+
+def _near(was: float, now: float, share: float) -> bool:
+    return abs(now - was) <= share * max(abs(was), abs(now))

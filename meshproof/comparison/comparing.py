@@ -1,0 +1,176 @@
+"""Two reports, fact by fact: what regressed, changed, improved, is new, is gone, or is the same."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+from meshproof.comparison.cases import Pair, compare_case
+from meshproof.comparison.differences import Change, Comparison, Difference
+from meshproof.report import ReportError
+
+ERODED = 0.1
+"""A margin (observed / allowed) that moved by less is not told."""
+
+NOISE = 1.5
+"""Compile seconds within this factor of each other are not told: the machine may have been busy."""
+
+FAILING = ("failed", "expected-failure")
+HARDWARE = ("platform", "device_kind", "device_count")
+
+Report = Mapping[str, Any]
+
+
+def compare(old: Report, new: Report) -> Comparison:
+    """Raises `ReportError` where the reports are of two implementations, which have no facts in common."""
+    same_implementation(old["implementation"], new["implementation"])
+    environments = old["environment"], new["environment"]
+    facts = [] if _other_hardware(*environments) else list(_facts(old, new))
+    differences = sorted((fact for fact in facts if fact.change != "same"), key=_order)
+    reasons = [*_other_hardware(*environments), *_incomplete(old, "old"), *_incomplete(new, "new")]
+    reasons += _gone(differences)
+    if not reasons and not any(fact.kind == "clause" for fact in facts):
+        reasons.append("no clause was judged in both runs")
+    same = len(facts) - len(differences)
+    return Comparison(new["implementation"], *environments, tuple(differences), same, tuple(reasons))
+
+
+def same_implementation(old: str, new: str) -> None:
+    """Raises `ReportError` where they are two."""
+    if old != new:
+        told = f"the old report is of --impl {old}, the new of --impl {new}"
+        raise ReportError(f"{told}: two versions of one implementation can be compared, not two implementations")
+
+
+def _order(difference: Difference) -> tuple[tuple[int, int], str, str]:
+    return difference.rank, difference.place, difference.case or ""
+
+
+def _facts(old: Report, new: Report) -> Iterator[Difference]:
+    olds, news = ({case["id"]: case for case in report["cases"]} for report in (old, new))
+    for case in dict.fromkeys([*olds, *news]):
+        if case not in olds:
+            yield Difference("new", "case", case, "case", "not in the report", "in the report")
+        elif case not in news:
+            yield Difference("gone", "case", case, "case", "in the report", "not in the report")
+        else:
+            yield from compare_case(Pair(olds[case], news[case]))
+    yield from _clauses(old, new, lacking=olds.keys() ^ news.keys())
+    yield from _defaults(old["environment"]["defaults"], new["environment"]["defaults"])
+    yield from _warnings(old, new)
+    yield from _compile_seconds([(olds[case], news[case]) for case in olds if case in news])
+
+
+def _clauses(old: Report, new: Report, lacking: Set[str]) -> Iterator[Difference]:
+    olds, news = _judged(old), _judged(new)
+    for clause, case in dict.fromkeys([*olds, *news]):
+        was, now = olds.get((clause, case)), news.get((clause, case))
+        if was is None or now is None:
+            if case not in lacking or (now or was or {})["status"] in FAILING:
+                yield from _judged_once(clause, case, was, now)
+            continue
+        change = _clause_change(was["status"], now["status"])
+        yield Difference(change, "clause", case, clause, was["status"], now["status"], now["message"])
+        if was["margin"] is not None and now["margin"] is not None and now["status"] not in FAILING:
+            moved = now["margin"] - was["margin"]
+            change = "same" if abs(moved) <= ERODED else "changed" if moved > 0 else "improved"
+            before, after = (f"{test['margin']:.3g} of what is allowed" for test in (was, now))
+            yield Difference(change, "margin", case, clause, before, after)
+
+
+def _judged(report: Report) -> dict[tuple[str, str | None], dict[str, Any]]:
+    """The worst test of each clause and case."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for clause in report["clauses"]:
+        for test in clause["tests"]:
+            known = found.setdefault((clause["id"], test["case"]), test)
+            if _severity(test) > _severity(known):
+                found[clause["id"], test["case"]] = test
+    return found
+
+
+def _severity(test: Mapping[str, Any]) -> tuple[int, float]:
+    order = ("proved", "not-supported", "not-exercised", "expected-failure", "failed")
+    return order.index(test["status"]), test["margin"] or 0.0
+
+
+def _judged_once(clause: str, case: str | None, was: Any, now: Any) -> Iterator[Difference]:
+    """A clause that one report judges of a case."""
+    if now is None:
+        if was["status"] in ("proved", *FAILING):
+            yield Difference("gone", "clause", case, clause, was["status"], "not judged")
+    elif now["status"] in FAILING:
+        yield Difference("regressed", "clause", case, clause, "not judged", now["status"], now["message"])
+    elif now["status"] == "proved":
+        yield Difference("new", "clause", case, clause, "not judged", "proved")
+
+
+def _clause_change(was: str, now: str) -> Change:
+    if was == now:
+        return "same"
+    if now in FAILING:
+        return "changed" if was in FAILING else "regressed"
+    if now == "proved":
+        return "improved"
+    return "gone" if was in ("proved", *FAILING) else "changed"
+
+
+def _defaults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    """What JAX does where nobody says."""
+    for name in dict.fromkeys([*old, *new]):
+        change: Change = "same" if old.get(name) == new.get(name) else "changed"
+        yield Difference(change, "defaults", None, name, str(old.get(name)), str(new.get(name)))
+
+
+def _warnings(old: Report, new: Report) -> Iterator[Difference]:
+    """By class and text, numbers aside; a new one with the lines of code that it speaks of, and the cases."""
+    olds, news = _told(old), _told(new)
+    for text in dict.fromkeys([*olds, *news]):
+        change: Change = "same" if text in olds and text in news else "new" if text in news else "improved"
+        places = Counter(place for place, _ in news.get(text, olds.get(text, ())))
+        cases = sorted({case for _, case in news.get(text, ())})
+        lines = ", ".join(f"{place} ({count} cases)" for place, count in places.most_common(5))
+        detail = f"at {lines}" + (f"; first of {cases[0]}" if cases else "")
+        before, after = (f"{len(told[text])} cases" if text in told else "not told" for told in (olds, news))
+        yield Difference(change, "warnings", None, text, before, after, detail)
+
+
+def _told(report: Report) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for case in report["cases"]:
+        for warned in case["warnings"]:
+            text = re.sub(r"0x[0-9a-f]+|\d+", "#", f"{warned['category']}: {warned['message']}")
+            found.setdefault(text, []).append((warned["at"], case["id"]))
+    return found
+
+
+def _compile_seconds(pairs: list[tuple[Any, Any]]) -> Iterator[Difference]:
+    known = [[case["compile_seconds"] for case in pair] for pair in pairs]
+    sums = [sum(pair[side] for pair in known if None not in pair) for side in (0, 1)]
+    if all(sums):
+        ratio = sums[1] / sums[0]
+        change: Change = "same" if 1 / NOISE <= ratio <= NOISE else "changed" if ratio > 1 else "improved"
+        before, after = (f"{total:.1f} s in all cases" for total in sums)
+        yield Difference(change, "compile", None, "train steps", before, after, f"{ratio:.2f} times as long")
+
+
+def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    odd = [f"{name} {old[name]} against {new[name]}" for name in HARDWARE if old[name] != new[name]]
+    return [f"the devices differ: {', '.join(odd)}"] if odd else []
+
+
+def _incomplete(report: Report, which: str) -> list[str]:
+    idle = sum(test["status"] == "not-exercised" for clause in report["clauses"] for test in clause["tests"])
+    reasons = [f"{idle} tests were not exercised in the {which} run"] if idle else []
+    if not report["run"]["finished"]:
+        reasons.append(f"the {which} run did not come to its end")
+    if not report["cases"]:
+        reasons.append(f"the {which} run has no case")
+    return reasons
+
+
+def _gone(differences: list[Difference]) -> list[str]:
+    gone = Counter(difference.kind for difference in differences if difference.change == "gone")
+    return [f"{count} facts of kind {kind} are in the old report only" for kind, count in gone.items()]

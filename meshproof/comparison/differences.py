@@ -1,0 +1,114 @@
+"""A fact of two reports, and what became of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, Literal, get_args
+
+Change = Literal["regressed", "gone", "changed", "new", "improved", "same"]
+CHANGES: tuple[Change, ...] = get_args(Change)
+"""The most serious first."""
+
+Kind = Literal[
+    "case", "clause", "losses", "numbers", "layout", "collectives", "memory", "flops", "margin", "defaults",
+    "warnings", "compile",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Outcome = Literal["regressed", "cannot tell", "changed", "same"]
+EXIT_CODES: dict[Outcome, int] = {"regressed": 1, "cannot tell": 2, "changed": 0, "same": 0}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact: of which case (``None``: of the stack), at which place, and what it was and is, in words."""
+
+    change: Change
+    kind: Kind
+    case: str | None
+    place: str
+    old: str
+    new: str
+    detail: str = ""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Where it stands among others: by how serious it is, then by what it is of."""
+        return CHANGES.index(self.change), KINDS.index(self.kind)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that differs, the most serious first, how much is the same, and why it may not be told at all."""
+
+    implementation: str
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+    differences: tuple[Difference, ...]
+    same: int
+    cannot_tell: tuple[str, ...]
+
+    @cached_property
+    def counts(self) -> dict[Change, int]:
+        """How many facts became what."""
+        found = Counter(difference.change for difference in self.differences)
+        return {change: found[change] for change in CHANGES} | {"same": self.same}
+
+    @property
+    def outcome(self) -> Outcome:
+        """What regressed for certain is said even where other facts are missing."""
+        if self.counts["regressed"]:
+            return "regressed"
+        if self.cannot_tell:
+            return "cannot tell"
+        return "changed" if self.differences else "same"
+
+    def exit_code(self, fail_on: Sequence[str] = ("regressed",)) -> int:
+        """0: nothing that fails; 1: a fact of a class that does; 2: it cannot be told."""
+        if any(self.counts[change] for change in CHANGES if change in fail_on):
+            return 1
+        return 2 if self.cannot_tell else 0
+
+    def groups(self) -> list[list[Difference]]:
+        """Differences of one change, kind and place, in order: what forty cases share is one line."""
+        return [list(group) for _, group in groupby(self.differences, lambda each: (each.rank, each.place))]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict."""
+        move = f"from {_versions(self.old, self.new)} to {_versions(self.new, self.old)}"
+        counted = ", ".join(f"{count:,} {change}" for change, count in self.counts.items() if count)
+        first = self.differences[0] if self.differences else None
+        if self.outcome == "regressed" and first:
+            where = f" of {first.case}" if first.case else ""
+            return f"Regressed {move}: first {first.place}{where}: {first.old} → {first.new} ({counted})."
+        if self.outcome == "cannot tell":
+            return f"Cannot tell what changes {move}: {self.cannot_tell[0]}."
+        if self.outcome == "changed":
+            return f"Nothing regressed {move} ({counted})."
+        return f"Everything is the same {move}: {self.same:,} facts."
+
+    def as_json(self) -> dict[str, Any]:
+        """As the page and other programs read it."""
+        return {
+            "comparison": 1,
+            "verdict": self.outcome,
+            "sentence": self.sentence,
+            "implementation": self.implementation,
+            "old": self.old,
+            "new": self.new,
+            "counts": self.counts,
+            "cannot_tell": list(self.cannot_tell),
+            "differences": [asdict(difference) for difference in self.differences],
+        }
+
+
+def _versions(stack: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What differs of two stacks, of one of them; where nothing does, its JAX and Flax."""
+    named = ("jax", "jaxlib", "flax", "optax", "orbax", "numpy", "python")
+    told = [name for name in named if stack[name] != other[name]] or ["jax", "flax"]
+    return ", ".join(f"{name} {stack[name]}" for name in told)

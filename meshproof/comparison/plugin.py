@@ -1,0 +1,57 @@
+"""`pytest suites/ --conformance-compare OLD.json`: a run that is compared with an older one when it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshproof.comparison.commands import CLASSES, read_classes
+from meshproof.comparison.comparing import compare, same_implementation
+from meshproof.comparison.output import write_table
+from meshproof.report import ReportError, read_report
+
+NAME = "meshproof-comparison"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that README.md promises."""
+    group = parser.getgroup("meshproof")
+    group.addoption("--conformance-compare", metavar="OLD.json", help="say what changed since this report")
+    group.addoption("--fail-on", default="regressed", metavar="CLASS,...", help=f"{CLASSES} (default regressed)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse before the first test what could not be compared after the last."""
+    path = config.getoption("conformance_compare")
+    if path is None or hasattr(config, "workerinput"):
+        return
+    try:
+        old = read_report(Path(path))
+        same_implementation(old["implementation"], config.getoption("impl"))
+        config.pluginmanager.register(Compared(old, read_classes(config.getoption("fail_on"))), NAME)
+    except (ReportError, ValueError) as error:
+        raise pytest.UsageError(f"--conformance-compare {path}: {error}") from error
+
+
+class Compared:
+    """The comparison at the end of a run; a run that passed exits as `meshproof compare` would."""
+
+    def __init__(self, old: dict[str, Any], classes: list[str]) -> None:
+        self.old, self.classes = old, classes
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+        """After the report is made."""
+        report = config.pluginmanager.get_plugin("meshproof").record  # type: ignore[union-attr]
+        terminalreporter.section("comparison")
+        if report is None:
+            terminalreporter.write_line("cannot tell: no clause was judged")
+            code = 2
+        else:
+            comparison = compare(self.old, report)
+            write_table(comparison, terminalreporter.write_line)
+            code = comparison.exit_code(self.classes)
+        if exitstatus == pytest.ExitCode.OK:
+            config.pluginmanager.get_plugin("session").exitstatus = code  # type: ignore[union-attr]

@@ -1,0 +1,272 @@
+"""What became of each fact of two reports, and what a user of `meshproof compare` sees of it."""
+
+import json
+import subprocess
+import sys
+import time
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from meshproof.cli import app
+from meshproof.comparison import CHANGES, compare
+from meshproof.comparison.output import markdown
+from meshproof.report import write_report
+from tests.comparing import ALL_REDUCE, CASES, LEAF, MEMORY, judgement, report
+
+FSDP = CASES[0]
+
+
+def changed(**facts):
+    """A report whose first case has other facts."""
+    made = report()
+    made["cases"][0] |= facts
+    return made
+
+
+def judged(status="proved", margin=0.2, clause=0):
+    """A report in which the first case's test of a clause came out so."""
+    made = report()
+    made["clauses"][clause]["tests"][0] |= {"status": status, "margin": margin, "message": "what was seen"}
+    return made
+
+
+def told(old, new):
+    """Each difference of two reports as (change, kind, place)."""
+    return [(each.change, each.kind, each.place) for each in compare(old, new).differences]
+
+
+def test_the_same_report_is_the_same():
+    """Every fact is compared, and none differs."""
+    comparison = compare(report(), report())
+    assert comparison.outcome == "same" and not comparison.differences and comparison.exit_code() == 0
+    assert comparison.counts["same"] > 30
+
+
+REDUCE_SCATTER = ALL_REDUCE | {"operation": "reduce-scatter"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"losses": [2.0, 1.0 + 1e-6]}, [("changed", "losses", "loss of step 2")]),
+        ({"losses": [2.0, 1.0 + 3e-6]}, [("regressed", "losses", "loss of step 2")]),
+        ({"losses": [None, 1.0]}, [("regressed", "losses", "loss of step 1")]),
+        ({"losses": []}, [("gone", "losses", "losses")]),
+        ({"losses": [2.0, 1.001], "errors": {}}, [("changed", "losses", "loss of step 2")]),
+        ({"losses": [2.0, 1.02], "errors": {}}, [("regressed", "losses", "loss of step 2")]),
+        ({"digest": "cd" * 32}, [("changed", "numbers", "bits after the last step")]),
+        ({"digest": None}, [("gone", "numbers", "bits after the last step")]),
+        ({"shardings": {"w": LEAF | {"spec": "P('data', None)"}}}, []),
+        ({"shardings": {"w": LEAF | {"axes": [[]], "shard_shape": [16]}}}, [("regressed", "layout", "w")]),
+        ({"shardings": {"w": LEAF | {"axes": None}}}, [("changed", "layout", "w")]),
+        ({"shardings": {"w": LEAF | {"shard_shape": [1]}}}, [("improved", "layout", "w")]),
+        ({"shardings": {}}, [("gone", "layout", "w")]),
+        ({"shardings": {"w": LEAF, "v": LEAF}}, [("new", "layout", "v")]),
+        ({"collectives": [ALL_REDUCE | {"executions": 1}]}, [("changed", "collectives", "step: all-reduce over data")]),
+        ({"collectives": [ALL_REDUCE | {"phase": "other"}]}, []),
+        ({"collectives": [ALL_REDUCE | {"bytes": 5000}]}, [("regressed", "collectives", "step: all-reduce over data")]),
+        ({"collectives": [ALL_REDUCE | {"bytes": 4000}]}, [("improved", "collectives", "step: all-reduce over data")]),
+        ({"collectives": [ALL_REDUCE | {"bytes": None}]}, [("changed", "collectives", "step: all-reduce over data")]),
+        (
+            {"collectives": [REDUCE_SCATTER]},
+            [
+                ("changed", "collectives", "step: all-reduce over data"),
+                ("changed", "collectives", "step: reduce-scatter over data"),
+            ],
+        ),
+        ({"forward_collectives": [ALL_REDUCE]}, [("regressed", "collectives", "forward: all-reduce over data")]),
+        ({"collectives": None}, [("gone", "collectives", "step")]),
+        ({"memory": MEMORY | {"state": 1001}}, [("regressed", "memory", "state")]),
+        ({"memory": MEMORY | {"state": 999}}, [("improved", "memory", "state")]),
+        ({"memory": MEMORY | {"aliased": 0}}, [("regressed", "memory", "aliased")]),
+        ({"memory": MEMORY | {"temporary": 5100}}, []),
+        ({"memory": MEMORY | {"temporary": 6000}}, [("changed", "memory", "temporary")]),
+        ({"memory": {"state": 1000}}, [("gone", "memory", name) for name in sorted(MEMORY) if name != "state"]),
+        ({"flops": 1.005e6}, []),
+        ({"flops": 1.1e6}, [("changed", "flops", "step")]),
+        ({"flops": None}, [("gone", "flops", "step")]),
+        ({"compile_seconds": 1.9}, []),
+        ({"compile_seconds": 3.0}, [("changed", "compile", "train steps")]),
+    ],
+)
+def test_each_fact_of_a_case_is_classified(facts, expected):
+    """One fact is planted, and it alone is told, as what it is; a spelling, a phase and noise are not."""
+    assert told(report(), changed(**facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ("proved", "failed", "regressed"),
+        ("proved", "expected-failure", "regressed"),
+        ("not-supported", "failed", "regressed"),
+        ("failed", "expected-failure", "changed"),
+        ("failed", "proved", "improved"),
+        ("not-supported", "proved", "improved"),
+        ("proved", "not-supported", "gone"),
+        ("proved", "not-exercised", "gone"),
+        ("failed", "not-supported", "gone"),
+    ],
+)
+def test_each_verdict_of_a_clause_is_classified(was, now, expected):
+    """A clause that fails is a regression; one that is no longer judged is never a pass."""
+    comparison = compare(judged(was, None), judged(now, None))
+    assert [(each.change, each.kind, each.case) for each in comparison.differences] == [(expected, "clause", FSDP)]
+    assert comparison.exit_code() == {"regressed": 1, "gone": 2}.get(expected, 0)
+
+
+def test_margins_that_erode_are_told():
+    """Long before a clause fails; what moved by a hair is not."""
+    assert told(report(), judged(margin=0.25)) == []
+    assert told(report(), judged(margin=0.9)) == [("changed", "margin", "COM-4")]
+    assert told(judged(margin=0.9), report()) == [("improved", "margin", "COM-4")]
+
+
+def test_what_the_stack_says_and_does_by_default_is_told():
+    """A default that flipped, and a warning that is new, with its line of code; numbers in it are no difference."""
+    flipped = report(defaults={"partitioner": "gspmd"})
+    flipped["cases"][0]["warnings"][0]["message"] = "old is old since 3.2"
+    flipped["cases"][1]["warnings"].append({"category": "FutureWarning", "message": "jax.x goes", "at": "fsdp.py:7"})
+    assert told(report(), flipped) == [
+        ("changed", "defaults", "partitioner"),
+        ("new", "warnings", "FutureWarning: jax.x goes"),
+    ]
+    [warned] = [each for each in compare(report(), flipped).differences if each.kind == "warnings"]
+    assert "fsdp.py:7" in warned.detail and CASES[1] in warned.detail
+
+
+def lacking_a_case():
+    """A report of one case only."""
+    made = report()
+    del made["cases"][0]
+    for clause in made["clauses"]:
+        del clause["tests"][0]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (report(device_count=4), "the devices differ: device_count 8 against 4"),
+        (lacking_a_case(), "1 facts of kind case are in the old report only"),
+        (report() | {"run": {"finished": False, "arguments": []}}, "the new run did not come to its end"),
+        (report() | {"cases": [], "clauses": []}, "the new run has no case"),
+        (report() | {"clauses": []}, "4 facts of kind clause are in the old report only"),
+    ],
+)
+def test_what_is_absent_is_never_green(new, words):
+    """Other devices, a case that is missing, a run that broke off: exit code 2."""
+    comparison = compare(report(), new)
+    assert comparison.outcome == "cannot tell" and comparison.exit_code() == 2
+    assert words in comparison.cannot_tell and words.split(":")[0] in " ".join(
+        [comparison.sentence, *comparison.cannot_tell]
+    )
+
+
+def test_a_case_that_fails_and_is_new_has_regressed():
+    """Nothing to compare with is no excuse."""
+    new = report()
+    new["clauses"][0]["tests"].append(judgement("COM-4", "zero1-jax-toy@data=8", "failed"))
+    assert ("regressed", "clause", "COM-4") in told(report(), new)
+
+
+def test_the_worst_comes_first_and_equals_are_one_line(tmp_path):
+    """A failed clause stands above what explains it; what two cases share is one group."""
+    new = judged("failed", 2.0)
+    for case in new["cases"]:
+        case |= {"digest": "cd" * 32, "memory": MEMORY | {"state": 2000}}
+    comparison = compare(report(), new)
+    assert [(group[0].change, group[0].kind, len(group)) for group in comparison.groups()] == [
+        ("regressed", "clause", 1),
+        ("regressed", "memory", 2),
+        ("changed", "numbers", 2),
+    ]
+    assert comparison.sentence.startswith("Regressed from jax 0.12.0.1")
+    assert f"first COM-4 of {FSDP}: proved → failed (3 regressed, 2 changed" in comparison.sentence
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two reports on disk: the new one has a failed clause, and text that no markup may swallow."""
+    paths = [tmp_path / "old.json", tmp_path / "new.json"]
+    new = judged("failed", 2.0)
+    new["clauses"][0]["tests"][0]["message"] = "<b>seen</b> | @everyone \x1b[31m 5 bytes"
+    new["cases"][0]["shardings"] = {"<i>w</i>|`x`": LEAF}
+    for path, made in zip(paths, (report(), new), strict=True):
+        write_report(made, path)
+    return paths
+
+
+def run(*arguments):
+    """The command as a user runs it."""
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def test_compare_writes_what_it_found(files, tmp_path):
+    """A table, Markdown, JUnit and JSON tell the same; text of a report is text everywhere."""
+    outputs = [tmp_path / name for name in ("out.json", "out.md", "out.xml")]
+    done = run(*files, "--json", outputs[0], "--markdown", outputs[1], "--junit", outputs[2])
+    assert done.exit_code == 1, done.output
+    assert "✗" in done.output and "COM-4" in done.output and "Regressed from" in done.output
+    found = json.loads(outputs[0].read_text())
+    assert found["verdict"] == "regressed" and found["differences"][0]["place"] == "COM-4"
+    text = outputs[1].read_text()
+    assert "<details open><summary>✗ regressed: 1" in text and "<i>" not in text and "&#124;" in text
+    suite = ElementTree.parse(outputs[2]).getroot().find("testsuite")  # noqa: S314 - our own
+    assert suite.get("failures") == "1" and "5 bytes" in suite.find("testcase/failure").text
+
+
+def test_fail_on_chooses_what_fails(files):
+    """A changed fact fails where it is asked to, and a regression passes where it is not."""
+    assert run(files[0], files[0]).exit_code == 0
+    assert run(*files, "--fail-on", "improved").exit_code == 2  # a leaf of it is gone
+    assert run(*files, "--fail-on", "gone,changed").exit_code == 1
+    refused = run(*files, "--fail-on", "worse")
+    assert refused.exit_code == 2 and "'worse' is no class; expected some of regressed, gone" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            '{"schema": 1}',
+            ["a report of schema 1; this meshproof reads schema 2", "run the suites of that stack again"],
+        ),
+        ('{"schema": 2, "envi', ["this is not JSON, or not all of it"]),
+        (json.dumps(report() | {"implementation": "mine"}), ["--impl reference_impl", "--impl mine"]),
+        (json.dumps(report() | {"environment": None}), ["does not know its stack"]),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(files, tmp_path, content, words):
+    """One line that says what is wrong, and exit code 2."""
+    (tmp_path / "bad.json").write_text(content)
+    done = run(files[0], tmp_path / "bad.json")
+    assert done.exit_code == 2 and done.output.count("\n") == 1
+    for word in words:
+        assert word in done.output
+
+
+def test_two_large_reports_are_compared_in_a_second():
+    """A hundred cases of a hundred leaves; jax is not imported for it."""
+    old = report()
+    old["cases"] = [
+        case | {"id": f"{case['id']}{n}", "shardings": {f"w{k}": LEAF for k in range(100)}}
+        for n in range(50)
+        for case in old["cases"]
+    ]
+    start = time.process_time()
+    assert compare(old, old).counts["same"] > 10_000
+    assert time.process_time() - start < 1
+    code = "import sys, meshproof.cli, meshproof.comparison.output; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_every_class_is_shown():
+    """Markdown has a block for each class that there is."""
+    new = changed(digest="cd" * 32, shardings={"v": LEAF}, flops=None)
+    new["clauses"][0]["tests"][0]["status"] = "failed"
+    text = markdown(compare(judged("proved", clause=1) | {}, new))
+    for change in CHANGES[:4]:
+        assert f" {change}: " in text, change

@@ -1,0 +1,37 @@
+"""`pytest suites/ --conformance-compare`: a run is held against an older one, and exits as the comparison does."""
+
+import json
+
+import pytest
+
+from tests.test_plugin import assert_refused, run_suites
+
+MINIMAL = ("--impl", "tests.implementations.minimal")
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """The report of a minimal trainer, which has no contract and no truth."""
+    path = tmp_path_factory.mktemp("compare") / "old.json"
+    run_suites(*MINIMAL, "--conformance-report", path)
+    return path
+
+
+def test_a_run_is_compared_with_an_older_one(old):
+    """All is the same but what was changed in the old report: its own record judges a trainer without a contract."""
+    report = json.loads(old.read_text())
+    report["cases"][0]["losses"][1] *= 1.5
+    old.write_text(json.dumps(report))
+    run = run_suites(*MINIMAL, "--conformance-compare", old)
+    assert run.returncode == 1, run.stdout
+    assert "regressed losses" in run.stdout and "loss of step 2" in run.stdout and "(1 regressed, " in run.stdout
+
+
+def test_what_cannot_be_compared_is_refused_before_the_first_test(old, tmp_path):
+    """A damaged report, one of another implementation, and a class that is none."""
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(old.read_text()[:1000])
+    assert_refused(run_suites(*MINIMAL, "--conformance-compare", damaged), "this is not JSON, or not all of it")
+    assert_refused(run_suites("--conformance-compare", old), "tests.implementations.minimal", "two implementations")
+    options = ("--conformance-compare", old, "--fail-on", "worse")
+    assert_refused(run_suites(*MINIMAL, *options), "'worse' is no class; expected some of regressed, gone")

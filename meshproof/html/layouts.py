@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 Axes = tuple[tuple[str, ...], ...]
+Lie = tuple[Axes | None, str]
 MOST = 64
 """Devices in a picture; a larger mesh is described in words."""
 
@@ -59,22 +60,23 @@ class Layout:
 def compare_layouts(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[Layout, ...]:
     """The layouts of a case in the old report and in the new, those that changed first."""
     old, new = ({} if case is None else case["shardings"] for case in pair)
-    groups: dict[tuple[Any, Any], list[str]] = {}
+    meshes = [{} if case is None else case["mesh"] for case in pair]
+    groups: dict[tuple[Lie | None, Lie | None], list[str]] = {}
     for path in {**new, **old}:
-        groups.setdefault((_lies(old.get(path)), _lies(new.get(path))), []).append(path)
-    meshes = [case["mesh"] if case else {} for case in pair]
+        groups.setdefault((_lie(old.get(path)), _lie(new.get(path))), []).append(path)
     layouts = [
         Layout(
-            *(lies and _place(*lies, mesh) for lies, mesh in zip(key, meshes, strict=True)),
-            None not in pair and key[0] != key[1],
+            was and _place(*was, meshes[0]),
+            now and _place(*now, meshes[1]),
+            None not in pair and was != now,
             tuple(_describe(path, new.get(path) or old[path]) for path in paths),
         )
-        for key, paths in groups.items()
+        for (was, now), paths in groups.items()
     ]
     return tuple(sorted(layouts, key=lambda layout: not layout.changed))
 
 
-def _lies(leaf: Mapping[str, Any] | None) -> tuple[Axes | None, str] | None:
+def _lie(leaf: Mapping[str, Any] | None) -> Lie | None:
     """What leaves must have in common to share a picture: the axes, or, where there are none to tell, the spec."""
     if leaf is None:
         return None
@@ -118,7 +120,8 @@ def _draw_mesh(axes: Axes, mesh: Mapping[str, int]) -> Picture:
     """Devices in rows and columns by the last two axes of the mesh; axes before them make a picture each."""
     sizes = list(mesh.items())
     *outer, (down, rows), (along, columns) = [("", 1), ("", 1), *sizes][-max(len(sizes), 2) :]
-    squares, words = [], []
+    squares: list[Square] = []
+    words: list[tuple[float, float, str]] = []
     panel = max(columns * CELL, 6 * len(", ".join(f"{name}={size}" for name, size in outer))) + GAP
     left = 8 * len(down) + 4 if down else 0
     top = LABEL * bool(outer) + LABEL * bool(along)

@@ -38,11 +38,6 @@ class LossChart:
     steps: tuple[tuple[float | None, ...], ...]
     deviations: tuple[tuple[str, str], ...]
 
-    @property
-    def label(self) -> str:
-        """The chart in words."""
-        return "Loss by step. " + " ".join(f"{curve.name}: {curve.ends}." for curve in self.curves)
-
 
 def draw_losses(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]) -> LossChart | None:
     """The curves of the old case and the new, and of the truth; ``None`` where no step was taken."""
@@ -62,7 +57,9 @@ def draw_losses(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None])
         return round(TOP + (HEIGHT - TOP - BOTTOM) * (high / 2 - value / 2) / (high / 2 - low / 2), 1)
 
     curves = tuple(
-        _curve(name, [value if value is None else (across(step), up(value)) for step, value in enumerate(values)], values)
+        _curve(
+            name, [value if value is None else (across(step), up(value)) for step, value in enumerate(values)], values
+        )
         for name, values in series.items()
     )
     steps = sorted({0, last, *(range(last) if last < 8 else (last // 2,))})
@@ -93,7 +90,7 @@ def _curve(name: str, points: Sequence[tuple[float, float] | None], values: Valu
         f"{'L' if before else 'M'}{here[0]:g} {here[1]:g}" for before, here in pairwise([None, *points]) if here
     )
     dots = [
-        (*point, f"{name}, step {step}: {describe_number(value, 9)}")
+        (*point, f"step {step}: {describe_number(value, 9)}")
         for step, (point, value) in enumerate(zip(points, values, strict=True))
         if point and len(points) <= MARKED
     ]

@@ -42,22 +42,17 @@ class Matrix:
 
 def build_matrix(new: Report, old: Report | None) -> Matrix:
     """The matrix of all strategies of both reports, those of the new one first."""
-    counted = {"new": _count(new), "old": _count(old) if old else {}}
-    keys = [key for counts in counted.values() for key in counts]
+    olds, news = ({} if report is None else _count(report) for report in (old, new))
+    keys = olds | news
     groups = tuple(sorted({group for _, group in keys}))
     names: list[str | None] = list(list_strategies(new, old))
     if any(strategy is None for strategy, _ in keys):
         names.append(None)
-    rows = tuple(
-        (
-            name,
-            tuple(
-                Cell(*(counted[age].get((name, group), Counter()) for age in ("old", "new")), old is not None)
-                for group in groups
-            ),
-        )
-        for name in names
-    )
+
+    def cell(key: Key) -> Cell:
+        return Cell(olds.get(key, Counter()), news.get(key, Counter()), old is not None)
+
+    rows = tuple((name, tuple(cell((name, group)) for group in groups)) for name in names)
     return Matrix(groups, rows)
 
 
@@ -72,9 +67,9 @@ def pair_clauses(new: Report, old: Report | None) -> list[tuple[Mapping[str, Any
     return [(olds.get(name), news.get(name)) for name in sorted(olds | news, key=_natural)]
 
 
-def _natural(clause: str) -> tuple[str, int]:
+def _natural(clause: str) -> tuple[str, int, str]:
     group, _, number = clause.partition("-")
-    return group, int(number)
+    return group, len(number), number
 
 
 def _count(report: Report) -> dict[Key, Counter[str]]:

@@ -24,26 +24,30 @@ Report = Mapping[str, Any]
 def render_page(new: Report, old: Report | None = None, comparison: Mapping[str, Any] | None = None) -> str:
     """HTML that needs nothing outside itself, of reports as `read_report` returns them.
 
-    ``comparison`` is the comparison of ``old`` with ``new`` as JSON data; without it the page tells of the reports only.
+    ``comparison`` is that of ``old`` with ``new`` as JSON data; without it the page tells of the reports only.
     """
     reports = [("new", new)] if old is None else [("old", old), ("new", new)]
     differences = comparison["differences"] if comparison else []
-    return _templates().get_template("page.html").render(
-        verdict=judge(new, comparison),
-        implementation=new["implementation"],
-        stacks=[(age, describe_stack(report["environment"])) for age, report in reports],
-        both=old is not None,
-        comparison=comparison,
-        differences=group_differences(differences),
-        matrix=build_matrix(new, old),
-        clauses=pair_clauses(new, old),
-        idle=_idle(new),
-        unmatched=new.get("unmatched_expectations", []),
-        strategies=build_strategies(new, old, differences),
-        homeless=find_failures(new, old, {None}),
-        environment=compare_environments(new["environment"], old and old["environment"]),
-        packages=compare_packages(new["environment"], old and old["environment"]),
-        runs=[(age, report["run"]["finished"], _command(report)) for age, report in reports],
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            verdict=judge(new, comparison),
+            implementation=new["implementation"],
+            stacks=[(age, describe_stack(report["environment"])) for age, report in reports],
+            both=old is not None,
+            comparison=comparison,
+            differences=group_differences(differences),
+            matrix=build_matrix(new, old),
+            clauses=pair_clauses(new, old),
+            idle=_idle(new),
+            unmatched=new.get("unmatched_expectations", []),
+            strategies=build_strategies(new, old, differences),
+            homeless=find_failures(new, old, {None}),
+            environment=compare_environments(new["environment"], old and old["environment"]),
+            packages=compare_packages(new["environment"], old and old["environment"]),
+            runs=[(age, report["run"]["finished"], _command(report)) for age, report in reports],
+        )
     )
 
 

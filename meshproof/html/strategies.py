@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,13 @@ Entry = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed, expected or not, and its status in the old report."""
+    """A test that failed, expected or not, in one case or many, and its status in the old report."""
 
     clause: Mapping[str, Any]
-    test: Mapping[str, Any]
+    name: str
+    status: str
     before: str | None
+    tests: tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
@@ -56,41 +58,48 @@ class StrategyView:
     changes: Counter[str]
     failures: list[Failure]
 
+    @property
+    def failed(self) -> int:
+        """How many tests failed that were not expected to."""
+        return sum(case.failed for case in self.cases)
 
-def build_strategies(new: Report, old: Report | None, differences: Iterable[Entry]) -> list[StrategyView]:
+
+def build_strategies(new: Report, old: Report | None, differences: Sequence[Entry]) -> list[StrategyView]:
     """All strategies of both reports, those of the new one first."""
     news, olds = ({case["id"]: case for case in report["cases"]} if report else {} for report in (new, old))
-    by_case: dict[str | None, list[Entry]] = {}
-    for entry in differences:
-        by_case.setdefault(entry["case"], []).append(entry)
     strategies = {name: case["strategy"] for name, case in (olds | news).items()}
     views = []
     for strategy in list_strategies(new, old):
         names = [name for name in {**news, **olds} if strategies[name] == strategy]
         failures = find_failures(new, old, names)
-        failed = Counter(failure.test["case"] for failure in failures if failure.test["status"] == "failed")
-        own = [entry for name in names for entry in by_case.get(name, ())]
-        cases = tuple(
-            _view(olds.get(name), news.get(name), by_case.get(name, ()), failed[name]) for name in names
-        )
-        changes = Counter(entry["change"] for entry in own)
-        views.append(StrategyView(strategy, cases, group_differences(own), changes, failures))
+        failed = Counter(test["case"] for failure in failures if failure.status == "failed" for test in failure.tests)
+        own = [entry for entry in differences if entry["case"] in names]
+        changes = {name: Counter(entry["change"] for entry in own if entry["case"] == name) for name in names}
+        cases = tuple(_view(olds.get(name), news.get(name), changes[name], failed[name]) for name in names)
+        total = Counter(entry["change"] for entry in own)
+        views.append(StrategyView(strategy, cases, group_differences(own), total, failures))
     return views
 
 
 def find_failures(new: Report, old: Report | None, cases: Collection[str | None]) -> list[Failure]:
     """The new report's failed tests of these cases, then those that were expected to fail."""
-    before = {test["id"]: test["status"] for clause in (old["clauses"] if old else ()) for test in clause["tests"]}
-    found = [
-        Failure(clause, test, before.get(test["id"]))
-        for clause in new["clauses"]
+    before = {
+        (clause["id"], test["id"]): test["status"]
+        for clause in (old["clauses"] if old else ())
         for test in clause["tests"]
-        if test["case"] in cases and test["status"] in ("failed", "expected-failure")
-    ]
-    return sorted(found, key=lambda failure: failure.test["status"] != "failed")
+    }
+    failures = []
+    for clause in new["clauses"]:
+        found: dict[tuple[str, str, str | None], list[Entry]] = {}
+        for test in clause["tests"]:
+            if test["case"] in cases and test["status"] in ("failed", "expected-failure"):
+                name = test["id"].partition("[")[0].rpartition("::")[2]
+                found.setdefault((name, test["status"], before.get((clause["id"], test["id"]))), []).append(test)
+        failures += [Failure(clause, *key, tuple(tests)) for key, tests in found.items()]
+    return sorted(failures, key=lambda failure: failure.status != "failed")
 
 
-def _view(old: Entry | None, new: Entry | None, differences: Iterable[Entry], failed: int) -> CaseView:
+def _view(old: Entry | None, new: Entry | None, changes: Counter[str], failed: int) -> CaseView:
     pair = (old, new)
     census = (
         ("train step", census_bars(pair, "collectives")),
@@ -99,7 +108,7 @@ def _view(old: Entry | None, new: Entry | None, differences: Iterable[Entry], fa
     return CaseView(
         old,
         new,
-        Counter(entry["change"] for entry in differences),
+        changes,
         failed,
         draw_losses(pair),
         census,

@@ -41,7 +41,7 @@ def describe_change(old: int | None, new: int | None) -> str:
     if old <= 0:
         return "new"
     percent = as_float((new - old) * 100 / old) if new < old * 1000 else None
-    return f"{percent:+.3g} %" if percent is not None else "over × 1000"
+    return f"{percent:+.3g} %".replace("-", "−") if percent is not None else "over × 1000"
 
 
 def as_float(value: float | None) -> float | None:

@@ -33,7 +33,11 @@ def judge(report: Mapping[str, Any], comparison: Mapping[str, Any] | None) -> Ve
         return Verdict(word, comparison["sentence"], SEVERITIES.get(word, "unsure"))
     counts = count_statuses(report)
     proved, failed = counts["proved"], counts["failed"]
-    rest = [f"{counts[status]} {words}" for status, words in _OTHERS.items() if counts[status]]
+    rest = [
+        f"{count} {status.replace('expected-failure', 'expected to fail').replace('-', ' ')}"
+        for status, count in counts.items()
+        if count and status not in ("proved", "failed")
+    ]
     judged = f"{proved or 'no'} {'clause' if proved == 1 else 'clauses'} proved"
     sentence = ", ".join([judged, f"{failed or 'none'} failed", *rest])
     sentence = sentence[0].upper() + sentence[1:]
@@ -44,10 +48,3 @@ def judge(report: Mapping[str, Any], comparison: Mapping[str, Any] | None) -> Ve
     if not proved or counts["not-exercised"] or not report["run"]["finished"]:
         return Verdict("incomplete", sentence, "unsure")
     return Verdict("proved", sentence, "good")
-
-
-_OTHERS = {
-    "expected-failure": "expected to fail",
-    "not-supported": "not supported",
-    "not-exercised": "not exercised",
-}

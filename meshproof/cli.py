@@ -85,6 +85,26 @@ def spec(
         raise typer.Exit(1)
 
 
+@app.command()
+def html(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
+    output: Annotated[Path | None, typer.Option(help="Write this; default the report's name with .html.")] = None,
+) -> None:
+    """Write a report as one HTML page that needs nothing outside itself."""
+    from meshproof.files import replace_text
+    from meshproof.html import render_page
+    from meshproof.report import ReportError, read_report
+
+    path = output or report.with_suffix(".html")
+    if path == report:
+        _fail(f"{report} would be overwritten by its page: name another --output")
+    try:
+        replace_text(path, render_page(read_report(report)))
+    except (ReportError, OSError) as error:
+        _fail(str(error))
+    typer.echo(f"{path} is the page of {report}")
+
+
 @expectations.command()
 def update(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],

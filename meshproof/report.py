@@ -22,6 +22,9 @@ Status = Literal["failed", "expected-failure", "proved", "not-supported", "not-e
 STATUSES: tuple[Status, ...] = get_args(Status)
 """A clause has the first of these that any of its tests has."""
 
+SIGNS = {"proved": "✓", "failed": "✗", "expected-failure": "x", "not-supported": "–", "not-exercised": "?"}
+"""What stands for a status in a matrix."""
+
 VERSIONED = ("python", "jax", "jaxlib", "flax", "optax", "orbax", "numpy")
 """What of a report's environment is a version."""
 

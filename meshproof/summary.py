@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from meshproof.judging import Record
-from meshproof.report import count_statuses, describe_stack
+from meshproof.report import SIGNS, count_statuses, describe_stack
 
-SIGNS = {"proved": "✓", "failed": "✗", "expected-failure": "x", "not-supported": "–", "not-exercised": "?"}
 LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
 
 

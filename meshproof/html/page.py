@@ -1,0 +1,85 @@
+"""The page, put together: what its templates are given, in the order in which they show it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from meshproof.html.differences import CHANGES, group_differences
+from meshproof.html.matrix import build_matrix, pair_clauses
+from meshproof.html.stacks import compare_environments, compare_packages
+from meshproof.html.strategies import build_strategies, find_failures
+from meshproof.html.units import describe_bytes, describe_change, describe_number, exact_bytes
+from meshproof.html.verdict import judge
+from meshproof.report import SIGNS, STATUSES, describe_stack
+
+Report = Mapping[str, Any]
+
+
+def render_page(new: Report, old: Report | None = None, comparison: Mapping[str, Any] | None = None) -> str:
+    """HTML that needs nothing outside itself, of reports as `read_report` returns them.
+
+    ``comparison`` is that of ``old`` with ``new`` as JSON data; without it the page tells of the reports only.
+    """
+    reports = [("new", new)] if old is None else [("old", old), ("new", new)]
+    differences = comparison["differences"] if comparison else []
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            verdict=judge(new, comparison),
+            implementation=new["implementation"],
+            stacks=[(age, describe_stack(report["environment"])) for age, report in reports],
+            both=old is not None,
+            comparison=comparison,
+            differences=group_differences(differences),
+            matrix=build_matrix(new, old),
+            clauses=pair_clauses(new, old),
+            idle=_idle(new),
+            unmatched=new.get("unmatched_expectations", []),
+            strategies=build_strategies(new, old, differences),
+            homeless=find_failures(new, old, {None}),
+            environment=compare_environments(new["environment"], old and old["environment"]),
+            packages=compare_packages(new["environment"], old and old["environment"]),
+            runs=[(age, report["run"]["finished"], _command(report)) for age, report in reports],
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("meshproof", "html/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {
+        "bytes": describe_bytes,
+        "exact_bytes": exact_bytes,
+        "number": describe_number,
+        "change": describe_change,
+    }
+    templates.globals |= {"SIGNS": SIGNS, "STATUSES": STATUSES, "CHANGES": CHANGES}
+    return templates
+
+
+def _idle(report: Report) -> list[tuple[str, int]]:
+    """Why tests were not exercised, with how many."""
+    reasons = Counter(
+        test["message"] or "no reason given"
+        for clause in report["clauses"]
+        for test in clause["tests"]
+        if test["status"] == "not-exercised"
+    )
+    return reasons.most_common()
+
+
+def _command(report: Report) -> str:
+    return shlex.join(["python", "-m", "pytest", *report["run"]["arguments"]])

@@ -1,0 +1,124 @@
+"""The page in a real browser: it fits, opens, prints, obeys the reader's scheme, and asks nobody for anything."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from meshproof.html import render_page
+from tests.reports import LONG, comparison, new_report, old_report
+
+DESKTOP, PHONE = (1280, 900), (390, 844)
+
+
+def find_browser():
+    """The path of Debian's Chromium, or of Google's."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return found or pytest.fail("no browser to look at pages with: `apt-get install chromium` brings one")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """The browser, headless."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=find_browser())
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The page of one report and that of two, as files."""
+    folder, new, old = tmp_path_factory.mktemp("pages"), new_report(), old_report()
+    pages = {"one": render_page(new), "two": render_page(new, old, comparison(old, new))}
+    for name, page in pages.items():
+        (folder / f"{name}.html").write_text(page, encoding="utf-8")
+    return {name: (folder / f"{name}.html").as_uri() for name in pages}
+
+
+@pytest.fixture
+def visit(browser):
+    """Open a page at a size in a scheme. At the end, it has complained of nothing and fetched nothing but itself."""
+    opened = []
+
+    def opening(url, size=DESKTOP, scheme="light"):
+        width, height = size
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        complaints, requests = [], []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(url)
+        opened.append((page, url, complaints, requests))
+        return page
+
+    yield opening
+    for page, url, complaints, requests in opened:
+        page.close()
+        assert not complaints
+        assert set(requests) == {url}
+
+
+def fits(page):
+    """Whether nothing makes the page itself scroll sideways."""
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_page_fits_closed_and_open(visit, files, tmp_path, name, size):
+    """No sideways scrolling at either width, with everything closed and with everything open."""
+    page = visit(files[name], size)
+    assert page.locator("h1").is_visible() and fits(page)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.locator("pre").first.is_visible() and fits(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert len(page.screenshot(path=tmp_path / "page.png")) > 10_000
+
+
+def test_difference_opens_at_a_click(visit, files):
+    """One line for three cases; a click shows each with its message."""
+    page = visit(files["two"])
+    first = page.locator("details.difference").first
+    assert first.locator("h4").all_inner_texts() == [""] * 3 and not first.locator("pre").first.is_visible()
+    first.locator("summary").click()
+    assert first.locator("h4").all_inner_texts() == ["fsdp-jax-mlp@data=8", "fsdp-nnx-mlp@data=8", LONG]
+    assert "alone: pytest" in first.locator("pre").last.inner_text()
+
+
+def test_matrix_leads_to_the_strategy(visit, files):
+    """A name in the matrix opens its strategy, with drawings that have words for who cannot see them."""
+    page = visit(files["two"])
+    inside = page.locator("#strategy-2")
+    assert not inside.is_visible()
+    page.locator(".matrix a", has_text="fsdp").first.click()
+    inside.wait_for(state="visible")
+    labels = [drawing.get_attribute("aria-label") for drawing in inside.locator("svg").all()]
+    assert any("truth: 3.52 to 2.14. old: 3.872 to 2.365. new: 3.52 to 2.15." in label for label in labels)
+    assert any("dimension 0 over data" in label for label in labels)
+    assert all(labels)
+
+
+def test_scheme_is_the_readers(visit, files):
+    """Dark text on light, or light on dark."""
+    shown = "[...getComputedStyle(document.body).%s.matchAll(/\\d+/g)].reduce((sum, part) => sum + +part[0], 0)"
+    for scheme, darker, lighter in (("light", "color", "backgroundColor"), ("dark", "backgroundColor", "color")):
+        page = visit(files["two"], scheme=scheme)
+        assert page.evaluate(shown % darker) < 150 < 600 < page.evaluate(shown % lighter)
+
+
+def test_print_shows_what_is_closed(visit, files):
+    """On paper, differences and messages are open, and a PDF can be made."""
+    page = visit(files["two"])
+    message = page.locator("section[aria-labelledby=differences] pre").first
+    assert not message.is_visible()
+    page.emulate_media(media="print")
+    assert message.bounding_box()["height"] > 40
+    assert page.pdf().startswith(b"%PDF")
+
+
+def test_missing_browser_is_a_failure(monkeypatch):
+    """Without one these tests fail and say what to install; they are not skipped."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"):
+        find_browser()

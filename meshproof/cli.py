@@ -14,6 +14,7 @@ import typer
 
 from meshproof.comparison.commands import compare
 from meshproof.failing import fail
+from meshproof.upgrade.commands import bisect, upgrade
 
 if TYPE_CHECKING:
     from meshproof.hlo import Collective
@@ -30,6 +31,8 @@ expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, su
 app.add_typer(expectations, name="expectations")
 
 app.command()(compare)
+app.command()(upgrade)
+app.command()(bisect)
 
 baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
 app.add_typer(baseline, name="baseline")
@@ -97,11 +100,11 @@ def html(
 
     path = output or report.with_suffix(".html")
     if path == report:
-        _fail(f"{report} would be overwritten by its page: name another --output")
+        fail(f"{report} would be overwritten by its page: name another --output")
     try:
         replace_text(path, render_page(read_report(report)))
     except (ReportError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"{path} is the page of {report}")
 
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import requires
 from importlib.util import find_spec
@@ -59,11 +59,15 @@ def read_requirements(text: str) -> tuple[str, ...]:
 
 
 def open_environment(
-    text: str, python: str | None = None, prereleases: bool = False, say: Callable[[str], object] = lambda line: None
+    text: str,
+    python: str | None = None,
+    prereleases: bool = False,
+    say: Callable[[str], object] = lambda line: None,
+    also: Sequence[str] = ("pytest-benchmark",),
 ) -> Environment:
     """The environment that a user means: a folder that is one, or requirements to make it of. Raises `StackError`."""
     if not Path(text).is_dir():
-        return make_environment(Stack(read_requirements(text), python, prereleases), say=say)
+        return make_environment(Stack(read_requirements(text), python, prereleases), also, say)
     if python:
         raise StackError(f"{text} is an environment, which has its Python; drop {python}")
     return describe(_interpreter(Path(text)))
@@ -81,12 +85,28 @@ def make_environment(
     for python in [stack.python] if stack.python else list(interpreters()):
         say(f"resolving {', '.join(stack.requirements)} for {python}")
         options = ["--no-header", "--no-annotate", *(["--prerelease", "allow"] if stack.prereleases else [])]
-        resolved = _uv("pip", "compile", "-", "--python", python, *options, given=wanted)
+        resolved = _uv("--quiet", "pip", "compile", "-", "--python", python, *options, given=wanted)
         if resolved.returncode == 0:
             return _install(python, resolved.stdout, _contents(stack), say)
         reasons.setdefault(resolved.stderr.strip(), python)
     found = "\n".join(f"for {python}: {reason}" for reason, python in reasons.items())
     raise StackError(f"{', '.join(stack.requirements)} cannot be resolved\n{found or 'no interpreter was found'}")
+
+
+def releases(package: str, low: str, high: str, prereleases: bool = False) -> list[str]:
+    """The released versions between two, both left out, newest first, as far as an interpreter here admits them."""
+    found: set[str] = set()
+    options = ["--no-deps", "--no-header", "--no-annotate", "--prerelease", "allow" if prereleases else "disallow"]
+    for python in interpreters():
+        below = high
+        while True:
+            wanted = f"{package}>{low},<{below}"
+            resolved = _uv("--quiet", "pip", "compile", "-", "--python", python, *options, given=[wanted])
+            if resolved.returncode:
+                break
+            below = Requirement(resolved.stdout.strip()).specifier.__str__().removeprefix("==")
+            found.add(below)
+    return sorted(found, key=Version, reverse=True)
 
 
 def own_requirements() -> list[str]:
@@ -95,10 +115,11 @@ def own_requirements() -> list[str]:
 
 
 def interpreters() -> Iterator[str]:
-    """The interpreter that runs this, and one of each other version that uv finds installed, newest first."""
+    """The interpreter that runs this, and one of each other version that uv finds, or pyenv holds, newest first."""
     yield sys.executable
     seen: set[tuple[int, ...]] = {sys.version_info[:2]}
-    listed = _uv("python", "list", "--only-installed", "--output-format", "json")
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    listed = _uv("python", "list", "--only-installed", "--output-format", "json", search=pyenv.glob("versions/*/bin"))
     found = json.loads(listed.stdout or "[]")
     for entry in sorted(found, key=lambda entry: Version(entry["version"]), reverse=True):
         version = Version(entry["version"])
@@ -156,12 +177,12 @@ def _contents(stack: Stack) -> str:
 
 
 def _must(*arguments: str) -> None:
-    done = _uv(*arguments)
+    done = _uv("--quiet", *arguments)
     if done.returncode:
         raise StackError(f"uv {' '.join(arguments)} failed: {done.stderr.strip()}")
 
 
-def _uv(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def _uv(*arguments: str, given: Sequence[str] = (), search: Iterable[Path] = ()) -> subprocess.CompletedProcess[str]:
     if find_spec("uv"):
         from uv import find_uv_bin
 
@@ -170,4 +191,8 @@ def _uv(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProce
         uv = shutil.which("uv")
     if uv is None:
         raise StackError("uv makes the environments, and there is none: `pip install uv`")
-    return subprocess.run([uv, "--quiet", *arguments], input="\n".join(given), capture_output=True, text=True)
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, search)])
+    command = [uv, *arguments]
+    return subprocess.run(
+        command, input="\n".join(given), capture_output=True, text=True, env=os.environ | {"PATH": path}
+    )

@@ -75,6 +75,8 @@ class Conformance:
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
         self.stopped = False
+        kept = config.getoption("compile_cache")
+        self.warm = bool(kept) and Path(kept).is_dir() and any(Path(kept).iterdir())
         self.record: dict[str, Any] | None = None
         self.truths = Truths()
         self.observation = cache(self._observation)
@@ -226,6 +228,7 @@ class Conformance:
         implementation, records = self.settings.implementation, list(self.records.values())
         run = {
             "finished": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self.stopped,
+            "warm": self.warm,
             "arguments": [*map(str, self.config.invocation_params.args)],
         }
         return build_report(implementation, environments, self.clauses, records, seen, truths, run, self.unmatched)

@@ -44,5 +44,5 @@ def report(**environment):
         for clause in ("COM-4", "NUM-3")
     ]
     made = {"schema": 2, "environment": STACK | environment, "implementation": "reference_impl"}
-    made |= {"run": {"finished": True, "arguments": ["suites"]}, "clauses": clauses}
+    made |= {"run": {"finished": True, "warm": False, "arguments": ["suites"]}, "clauses": clauses}
     return deepcopy(made | {"cases": [case(name) for name in CASES], "unmatched_expectations": []})

@@ -2,6 +2,8 @@
 
 import sys
 import zipfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -144,6 +146,17 @@ def test_own_requirements_are_those_without_extras():
 def test_this_interpreter_comes_first():
     """Where it is admitted, a stack runs on the interpreter that meshproof runs on."""
     assert next(interpreters()) == sys.executable
+
+
+def test_interpreters_that_pyenv_holds_are_found(tmp_path, monkeypatch):
+    """Though none is chosen, and its shims do not run."""
+    held = tmp_path / "versions" / "1" / "bin" / "python"
+    held.parent.mkdir(parents=True)
+    held.symlink_to(Path(sys.executable).resolve())
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(environments, "sys", SimpleNamespace(executable="older", version_info=(3, 0)))
+    assert [*interpreters()] == ["older", str(held)]
 
 
 def test_missing_uv_is_one_error(monkeypatch):

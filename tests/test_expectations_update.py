@@ -36,7 +36,7 @@ def report(unmatched=(), stack=STACK, target="cpu", **statuses):
     clause = {"id": "NUM-1", "statement": "A toy MUST be good.", "status": "failed", "worst_margin": None}
     return {
         **{"schema": 2, "environment": stack, "implementation": "reference_impl"},
-        "run": {"finished": True, "arguments": ["suites"]},
+        "run": {"finished": True, "warm": False, "arguments": ["suites"]},
         "clauses": [clause | {"tests": [test | {"margin": None, "ratio": None} for test in tests]}],
         "cases": [case | OBSERVED | {"target": target} for case in cases],
         "unmatched_expectations": [known | {"file": "own.toml", "number": 1} for known in unmatched],

@@ -74,11 +74,11 @@ def _moved(pair: Pair, place: str, was: float, now: float) -> Difference:
     bound = min((case["errors"].get(f"{place}: loss", {}).get("allowed") or 0.0 for case in pair.both), default=0.0)
     if bound:
         distance = abs(now - was) / bound
-        told = f"{distance:.2g} of the bound {bound:.2g} apart"
-        return pair.tell("regressed" if distance > 2 else "changed", "losses", place, was, now, told)
+        told = f"{now}, {distance:.2g} of the bound {bound:.2g} away"
+        return pair.tell("regressed" if distance > 2 else "changed", "losses", place, was, told)
     relative = abs(now - was) / max(abs(was), abs(now))
-    told = f"{relative:.2g} apart, relatively; there is no truth to bound it"
-    return pair.tell("regressed" if relative > GROSS else "changed", "losses", place, was, now, told)
+    told = f"{now}, relatively {relative:.2g} away; no truth bounds it"
+    return pair.tell("regressed" if relative > GROSS else "changed", "losses", place, was, told)
 
 
 def _finite(value: float | None) -> str:

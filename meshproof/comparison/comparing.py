@@ -60,7 +60,8 @@ def _facts(old: Report, new: Report) -> Iterator[Difference]:
     yield from _clauses(old, new, lacking=olds.keys() ^ news.keys())
     yield from _defaults(old["environment"]["defaults"], new["environment"]["defaults"])
     yield from _warnings(old, new)
-    yield from _compile_seconds([(olds[case], news[case]) for case in olds if case in news])
+    if not (old["run"]["warm"] or new["run"]["warm"]):
+        yield from _compile_seconds([(olds[case], news[case]) for case in olds if case in news])
 
 
 def _clauses(old: Report, new: Report, lacking: Set[str]) -> Iterator[Difference]:
@@ -153,7 +154,7 @@ def _compile_seconds(pairs: list[tuple[Any, Any]]) -> Iterator[Difference]:
         ratio = sums[1] / sums[0]
         change: Change = "same" if 1 / NOISE <= ratio <= NOISE else "changed" if ratio > 1 else "improved"
         before, after = (f"{total:.1f} s in all cases" for total in sums)
-        yield Difference(change, "compile", None, "train steps", before, after, f"{ratio:.2f} times as long")
+        yield Difference(change, "compile", None, "train steps", before, f"{after}, {ratio:.2f} times as long")
 
 
 def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ CHANGES: tuple[Change, ...] = get_args(Change)
 """The most serious first."""
 
 Kind = Literal[
-    "case", "clause", "losses", "numbers", "layout", "collectives", "memory", "flops", "margin", "defaults",
+    "case", "clause", "losses", "numbers", "layout", "collectives", "memory", "time", "flops", "margin", "defaults",
     "warnings", "compile",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -1,0 +1,164 @@
+"""Which release of which package brought a change: the releases between two stacks, halved until one is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from meshproof.comparison import Difference, compare
+from meshproof.environments import StackError, releases
+from meshproof.upgrade.runs import RunError
+
+Pins = Mapping[str, str]
+"""Versions by package: the part of a stack that a user names."""
+
+Run = Callable[[Pins], dict[str, Any]]
+"""The report of the suites on a stack. Raises `StackError` or `RunError` where there can be none."""
+
+SOUGHT = ("regressed", "gone", "changed")
+
+
+class BisectError(Exception):
+    """Nothing to bisect; the message says why."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The releases of a package after the last without the change, up to the first with it: one, if it is certain."""
+
+    package: str
+    before: str
+    suspects: tuple[str, ...]
+    old: Pins
+    new: Pins
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What changed, and where it came from: several steps where no single package can be moved alone."""
+
+    fact: Difference
+    steps: tuple[Step, ...]
+
+    @property
+    def certain(self) -> bool:
+        """Whether one release of one package is to blame."""
+        return len(self.steps) == 1 and len(self.steps[0].suspects) == 1
+
+
+def read_pins(requirements: Sequence[str]) -> dict[str, str]:
+    """``name==version`` by name. Raises `BisectError` for anything else: between ranges there are no releases."""
+    found = {}
+    for text in requirements:
+        requirement = Requirement(text)
+        pins = [each.version for each in requirement.specifier if each.operator == "=="]
+        if len(pins) != 1 or len(requirement.specifier) != 1 or "*" in pins[0]:
+            raise BisectError(f"{text!r} names no release; expected the like of {requirement.name}==0.10.2")
+        found[requirement.name] = pins[0]
+    return found
+
+
+def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool = False) -> Origin:
+    """Find where the most serious difference between two stacks came from; of a clause, if one is named.
+
+    One package is moved at a time, in the order in which they are named; where the others do not admit that, together
+    with them. Raises `BisectError`, `StackError`, `RunError`.
+    """
+    if good.keys() != bad.keys():
+        raise BisectError(f"--good names {', '.join(good)}, --bad {', '.join(bad)}; expected the same packages in both")
+    moving = [name for name in good if Version(good[name]) != Version(bad[name])]
+    if not moving:
+        raise BisectError("--good and --bad name the same releases; there is nothing between them")
+    first = run(good)
+    fact = _symptom(first, run(bad), clause)
+
+    def has_changed(pins: Pins) -> bool:
+        return any(_key(each) == _key(fact) for each in compare(first, run(pins)).differences)
+
+    return Origin(fact, _attribute(good, bad, moving, has_changed, pre))
+
+
+def _symptom(good: dict[str, Any], bad: dict[str, Any], clause: str | None) -> Difference:
+    found = [
+        difference
+        for difference in compare(good, bad).differences
+        if difference.change in SOUGHT and difference.kind != "compile"
+        if clause is None or (difference.place == clause and difference.kind in ("clause", "margin"))
+    ]
+    if not found:
+        what = f"{clause} says the same" if clause else "all facts are the same"
+        raise BisectError(f"{what} on --good and on --bad: there is no change to find; choose other cases with -k")
+    return found[0]
+
+
+def _key(difference: Difference) -> tuple[str, str | None, str]:
+    return difference.kind, difference.case, difference.place
+
+
+def _attribute(
+    good: Pins, bad: Pins, moving: Sequence[str], changed: Callable[[Pins], bool], pre: bool
+) -> tuple[Step, ...]:
+    """The first package that, moved alone from the good stack or back from the bad one, decides; then its release."""
+    if len(moving) == 1:
+        return (_search(good, bad, moving[0], changed, pre),)
+    for package in moving:
+        for old, new in (
+            (good, {**good, package: bad[package]}),
+            ({**bad, package: good[package]}, bad),
+        ):
+            try:
+                if not changed(old) and changed(new):
+                    return (_search(old, new, package, changed, pre),)
+            except (StackError, RunError):
+                continue
+    return tuple(Step(name, good[name], tuple(_between(good, bad, name, pre)), good, bad) for name in moving)
+
+
+def _between(good: Pins, bad: Pins, package: str, pre: bool) -> list[str]:
+    """The releases after the good one, up to the bad one, in that order."""
+    low, high = sorted((good[package], bad[package]), key=Version)
+    inner = sorted(releases(package, low, high, pre), key=Version, reverse=low != good[package])
+    return [*inner, bad[package]]
+
+
+def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], bool], pre: bool) -> Step:
+    """Halve. A release on which the suites cannot run is passed by, and is a suspect where it ends in between."""
+    order = [good[package], *_between(good, bad, package, pre)]
+    unknown: set[int] = set()
+    low, high = 0, len(order) - 1
+    while candidates := [i for i in range(low + 1, high) if i not in unknown]:
+        middle = candidates[len(candidates) // 2]
+        try:
+            if changed({**good, package: order[middle]}):
+                high = middle
+            else:
+                low = middle
+        except (StackError, RunError):
+            unknown.add(middle)
+    suspects = tuple(order[low + 1 : high + 1])
+    return Step(package, order[low], suspects, {**good, package: order[low]}, {**good, package: order[high]})
+
+
+def describe(origin: Origin, select: str) -> str:
+    """The verdict, the fact before and after, and a line that shows it again."""
+    fact, step = origin.fact, origin.steps[0]
+    if origin.certain:
+        verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} has it not"
+    else:
+        named = chain.from_iterable([f"{each.package} {version}" for version in each.suspects] for each in origin.steps)
+        verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed or run alone"
+    stacks = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
+    lines = [
+        verdict,
+        f"{fact.change}: {fact.kind} {fact.place} of {fact.case or 'the stack'}",
+        f"  before: {fact.old}",
+        f"  after:  {fact.new}",
+        *(f"  {line}" for line in fact.detail.splitlines()),
+        "again: meshproof upgrade --from {} --to {}".format(*stacks) + (f" -k '{select}'" if select else ""),
+    ]
+    return "\n".join(lines)

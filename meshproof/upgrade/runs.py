@@ -1,0 +1,69 @@
+"""The suites, run in another environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshproof.environments import Environment, cache_folder
+from meshproof.report import ReportError, read_report
+
+NEEDED = ("pytest-benchmark", "pytest-xdist")
+"""What an environment has besides a stack and what meshproof needs."""
+
+FIXED = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+PROGRESS = re.compile(r"\[ *(\d+)%\]")
+SHOWN = 15
+"""Last lines of a run that ended without a report."""
+
+
+class RunError(Exception):
+    """A run without a report; the message has what it printed last."""
+
+
+def run_suites(
+    environment: Environment,
+    arguments: Sequence[str],
+    report: Path,
+    say: Callable[[int], object] = lambda percent: None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """The report of ``pytest suites/`` in an environment, written to ``report``. ``say`` hears percents.
+
+    Compiled programs are kept beside the environment: the next run of it is quicker. Raises `RunError`.
+    """
+    report.unlink(missing_ok=True)
+    compiled = environment.python.parent.parent / "compiled"
+    if not compiled.is_relative_to(cache_folder()):
+        compiled = cache_folder() / "compiled" / str(environment.python).strip(os.sep).replace(os.sep, "-")
+    options = ["-n", str(workers or os.cpu_count() or 1), "--compile-cache", str(compiled)]
+    command = [str(environment.python), "-m", "pytest", "suites", *arguments, *FIXED, *options]
+    last: deque[str] = deque(maxlen=SHOWN)
+    with subprocess.Popen(
+        [*command, "--conformance-report", str(report.absolute())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_given_path()])},
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line.rstrip())
+            if found := PROGRESS.search(line):
+                say(int(found[1]))
+    try:
+        return read_report(report)
+    except ReportError as error:
+        printed = "\n".join(last)
+        raise RunError(f"{environment.python}: exit code {process.returncode}, and no report:\n{printed}") from error
+
+
+def _given_path() -> list[str]:
+    return [path for path in [os.environ.get("PYTHONPATH")] if path]

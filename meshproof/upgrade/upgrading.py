@@ -1,0 +1,95 @@
+"""An upgrade, tried: the same suites in both environments, and what differs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from meshproof.comparison import Change, Comparison, Difference, compare
+from meshproof.comparison.output import markdown
+from meshproof.environments import Environment
+from meshproof.files import replace_text
+from meshproof.timing.ab import Paired
+from meshproof.upgrade.runs import run_suites
+
+SIDES = ("from", "to")
+
+TIMES: dict[str, Change] = {
+    **{"same": "same", "slower": "regressed", "failed": "regressed", "faster": "improved", "new": "new"},
+    **{"changed": "changed", "cannot tell": "changed", "missing": "gone", "refused": "gone", "not timed": "gone"},
+}
+"""What the verdict on a benchmark is of a fact."""
+
+
+def run_both(
+    environments: Sequence[Environment],
+    arguments: Sequence[str],
+    folder: Path,
+    show: Callable[[str, int], object] = lambda side, percent: None,
+) -> list[dict[str, Any]]:
+    """The reports of the old and the new stack, in ``upgrade-from.json`` and ``upgrade-to.json``.
+
+    Raises `meshproof.upgrade.runs.RunError`.
+    """
+    return [
+        run_suites(environment, arguments, folder / f"upgrade-{side}.json", partial(show, side))
+        for side, environment in zip(SIDES, environments, strict=True)
+    ]
+
+
+def judge(reports: Sequence[dict[str, Any]], times: Sequence[Paired] = ()) -> Comparison:
+    """What differs between two reports, and of the times where they were taken."""
+    comparison = compare(*reports)
+    timed = [_difference(paired) for paired in times]
+    differences = [*comparison.differences, *(each for each in timed if each.change != "same")]
+    same = comparison.same + sum(each.change == "same" for each in timed)
+    return replace(comparison, differences=tuple(sorted(differences, key=lambda each: each.rank)), same=same)
+
+
+def _difference(paired: Paired) -> Difference:
+    comparison = paired.comparison
+    verdict = "ambiguous" if comparison.outcome == "cannot tell" else comparison.outcome
+    old, new = (f"{seconds:.4g} s" for seconds in comparison.seconds) if comparison.seconds else ("–", "–")
+    detail = "; ".join([f"{verdict}: {comparison.ratio or 'no ratio'}", *comparison.details])
+    name = comparison.name.rpartition("::")[2]
+    return Difference(TIMES[comparison.outcome], "time", None, name, old, f"{new}, {verdict}", detail)
+
+
+def next_step(comparison: Comparison, stacks: Sequence[str]) -> str | None:
+    """The command that finds the release to blame for the first thing that regressed."""
+    first = next((each for each in comparison.differences if each.change == "regressed" and each.case), None)
+    if first is None or first.case is None:
+        return None
+    words = ["meshproof", "bisect", "--good", stacks[0], "--bad", stacks[1], "-k", first.case.partition("@")[0]]
+    return shlex.join([*words, *(["--clause", first.place] if first.kind == "clause" else [])])
+
+
+def write_upgrade(
+    folder: Path,
+    reports: Sequence[dict[str, Any]],
+    comparison: Comparison,
+    environments: Sequence[Environment],
+    advice: str | None,
+) -> list[Path]:
+    """``upgrade.html``, ``upgrade.md`` and ``upgrade.json``, each whole or not at all."""
+    from meshproof.html import render_page
+
+    found = comparison.as_json() | {
+        "environments": {side: list(each.packages) for side, each in zip(SIDES, environments, strict=True)},
+        "next": advice,
+    }
+    told = f"\nWhich release brought it: `{advice}`\n" if advice else ""
+    texts = {
+        "html": render_page(reports[1], reports[0], found),
+        "md": markdown(comparison) + told,
+        "json": json.dumps(found, indent=1),
+    }
+    paths = [folder / f"upgrade.{name}" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        replace_text(path, text)
+    return paths

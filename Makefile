@@ -4,8 +4,9 @@
 # make stability     twenty runs of the suites in random orders: do they all say the same?
 # make foreign       what docs/foreign.md reports: trainers that nobody here wrote, in an environment of their own
 #
-# Python and make are all that is needed. PYTHON=python3.12 CONSTRAINTS=constraints/stack-b.txt make conformance
-# chooses interpreter and stack (without CONSTRAINTS the newest versions); ARGS="-k fsdp" goes on to pytest.
+# Python and make are all that is needed; make test looks at pages in Chromium too.
+# PYTHON=python3.12 CONSTRAINTS=constraints/stack-b.txt make conformance chooses interpreter and stack (without
+# CONSTRAINTS the newest versions); ARGS="-k fsdp" goes on to pytest.
 
 PYTHON ?= python3
 CONSTRAINTS ?=

@@ -152,6 +152,13 @@ def test_comparison_is_told():
     assert "old ✓1 , new ✗1" in text, "the matrix has old beside new, with signs"
 
 
+def test_lost_proof_is_not_green():
+    """A cell where fewer are proved than were has the colour of a change, though nothing failed."""
+    good, skipped = toy_report(good="proved"), toy_report(good="not-supported")
+    assert '<td class="changed differs">' in render_page(skipped, good)
+    assert '<td class="proved differs">' in render_page(good, skipped)
+
+
 def test_two_reports_need_no_comparison():
     """Old stands beside new, and the sentence is the new report's."""
     text = Reader(render_page(NEW, OLD)).text

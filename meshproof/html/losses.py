@@ -108,6 +108,7 @@ def _deviations(series: Mapping[str, Values]) -> list[tuple[str, str]]:
             if seen is not None and expected is not None
         ]
         if found:
-            worst, step = max(found)
-            told.append((name, f"at most {describe_number(worst, 2)} from truth, at step {step}"))
+            worst, step = max(found, key=lambda each: each[0])
+            far = f"at most {describe_number(worst, 2)} from truth, at step {step}"
+            told.append((name, far if worst else "exactly the truth"))
     return told

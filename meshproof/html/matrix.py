@@ -27,6 +27,12 @@ class Cell:
         return next((status for counts in (self.new, self.old) for status in STATUSES if counts[status]), None)
 
     @property
+    def tone(self) -> str | None:
+        """The colour: that of the status, or, where fewer are proved than were and none fails, of a change."""
+        fewer = self.compared and self.new["proved"] < self.old["proved"]
+        return "changed" if fewer and self.status != "failed" else self.status
+
+    @property
     def changed(self) -> bool:
         """Whether old and new differ."""
         return self.compared and self.old != self.new

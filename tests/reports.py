@@ -22,7 +22,7 @@ def new_report():
     ids = [case["id"] for case in cases]
     return {
         **{"schema": 2, "environment": _environment("0.12.0.1"), "implementation": "reference_impl"},
-        "run": {"finished": True, "arguments": ["suites", "-k", "mlp and not bf16"]},
+        "run": {"finished": True, "warm": False, "arguments": ["suites", "-k", "mlp and not bf16"]},
         "clauses": [
             _clause("COM-6", failed=ids[1:4], proved=ids[4:]),
             _clause("ERR-1", proved=[None, *ids]),

@@ -30,8 +30,10 @@ class Bar:
     new: Amount | None
 
 
-def census_bars(pair: Pair, program: str) -> tuple[Bar, ...]:
-    """Bytes by mesh axes and operation, per device and step."""
+def census_bars(pair: Pair, program: str) -> tuple[Bar, ...] | None:
+    """Bytes by mesh axes and operation, per device and step; ``None`` of a program that could not be read."""
+    if any(case and case[program] is None for case in pair):
+        return None
     lanes = [_lanes(case[program]) if case else {} for case in pair]
     return _bars(*lanes)
 

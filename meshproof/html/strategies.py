@@ -37,7 +37,7 @@ class CaseView:
     changes: Counter[str]
     failed: int
     losses: LossChart | None
-    census: tuple[tuple[str, tuple[Bar, ...]], ...]
+    census: tuple[tuple[str, tuple[Bar, ...] | None], ...]
     memory: tuple[Bar, ...]
     layouts: tuple[Layout, ...]
     margins: tuple[tuple[str, float] | None, tuple[str, float] | None]

@@ -1,8 +1,6 @@
 """Two environments that take turns: the one that is slower is called so, and what cannot be timed is said."""
 
 import json
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,8 @@ from meshproof.cli import app
 from meshproof.timing.ab import Paired, join
 from meshproof.timing.comparison import Comparison
 from meshproof.timing.ratios import compare_pairs
+from tests.stacks import make_stack
 
-ROOT = Path(__file__).parents[1]
 TOY = """
 import os, sys
 from pathlib import Path
@@ -54,10 +52,7 @@ def environments(tmp_path_factory):
     """Two environments that see what this one has, and in which a fault can be planted."""
     folders = [tmp_path_factory.mktemp("environments") / name for name in ("old", "new")]
     for folder in folders:
-        venv.create(folder, symlinks=True)
-        version = sysconfig.get_python_version()
-        packages = folder / "lib" / f"python{version}" / "site-packages"
-        packages.joinpath("all.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+        make_stack(folder)
     return folders
 
 

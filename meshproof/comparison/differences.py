@@ -108,7 +108,8 @@ class Comparison:
 
 
 def _versions(stack: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What differs of two stacks, of one of them; where nothing does, its JAX and Flax."""
-    named = ("jax", "jaxlib", "flax", "optax", "orbax", "numpy", "python")
-    told = [name for name in named if stack[name] != other[name]] or ["jax", "flax"]
-    return ", ".join(f"{name} {stack[name]}" for name in told)
+    """Of one of two stacks, what matters most of what differs; where nothing does, its JAX and Flax."""
+    for named in (("jax", "flax", "optax", "orbax"), ("jaxlib", "numpy", "python")):
+        if told := [f"{name} {stack[name]}" for name in named if stack[name] != other[name]]:
+            return ", ".join(told)
+    return f"jax {stack['jax']}, flax {stack['flax']}"

@@ -1,0 +1,143 @@
+"""`meshproof bisect`, on stacks of toys: releases in which a change was planted, and some that do not run."""
+
+import pytest
+from packaging.version import Version
+
+from meshproof.environments import StackError
+from meshproof.upgrade import bisecting
+from meshproof.upgrade.bisecting import BisectError, bisect, describe, read_pins
+from tests.comparing import MEMORY, report
+
+RELEASES = {"jax": ["0.9.0", "0.9.1", "0.10.0", "0.10.1", "0.11.0", "0.12.0"], "flax": ["0.12.0", "0.12.1", "0.12.2"]}
+
+
+@pytest.fixture(autouse=True)
+def released(monkeypatch):
+    """What lies between two releases."""
+
+    def releases(package, low, high, prereleases=False):
+        return [each for each in RELEASES[package] if Version(low) < Version(each) < Version(high)]
+
+    monkeypatch.setattr(bisecting, "releases", releases)
+
+
+def stack(jax="0.9.0", flax="0.12.0"):
+    """Pins."""
+    return {"jax": jax, "flax": flax}
+
+
+def planted(package, since, refused=()):
+    """Runs the suites: COM-4 fails since a release of a package; the stacks that are refused cannot be made."""
+    runs = []
+
+    def run(pins):
+        runs.append(dict(pins))
+        if (pins["jax"], pins["flax"]) in refused:
+            raise StackError("cannot be resolved")
+        made = report()
+        if Version(pins[package]) >= Version(since):
+            made["clauses"][0]["tests"][0] |= {"status": "failed", "message": "what was seen"}
+        return made
+
+    run.runs = runs
+    return run
+
+
+@pytest.mark.parametrize("since", RELEASES["jax"][1:])
+def test_each_release_is_found(since):
+    """Whichever brought it, with as few runs as halving takes."""
+    run = planted("jax", since)
+    origin = bisect(stack(), stack(jax="0.12.0"), run)
+    [step] = origin.steps
+    before = RELEASES["jax"][RELEASES["jax"].index(since) - 1]
+    assert origin.certain and (step.package, step.before, step.suspects) == ("jax", before, (since,))
+    assert (origin.fact.kind, origin.fact.place) == ("clause", "COM-4") and len(run.runs) <= 5
+
+
+def test_a_change_that_went_back_is_found_from_above():
+    """The good stack may be the newer one."""
+    origin = bisect(
+        stack(jax="0.12.0"), stack(), lambda pins: planted("jax", "0.10.0")({**pins, "jax": opposite(pins)})
+    )
+    assert origin.certain and (origin.steps[0].before, origin.steps[0].suspects) == ("0.10.1", ("0.10.0",))
+
+
+def opposite(pins):
+    """A release that fails where the one of the pins is older than 0.10.1."""
+    return "0.12.0" if Version(pins["jax"]) < Version("0.10.1") else "0.9.0"
+
+
+@pytest.mark.parametrize(("package", "since"), [("flax", "0.12.1"), ("flax", "0.12.2"), ("jax", "0.11.0")])
+def test_of_two_packages_the_one_to_blame_is_found(package, since):
+    """One is moved while the other stays."""
+    origin = bisect(stack(), stack("0.12.0", "0.12.2"), planted(package, since))
+    assert origin.certain and (origin.steps[0].package, origin.steps[0].suspects) == (package, (since,))
+
+
+def test_packages_that_move_only_together_are_ambiguous():
+    """Where no crossing can be installed, nobody can tell them apart, and that is said."""
+    refused = {("0.9.0", "0.12.2"), ("0.12.0", "0.12.0")}
+    origin = bisect(stack(), stack("0.12.0", "0.12.2"), planted("flax", "0.12.1", refused))
+    assert not origin.certain and [step.package for step in origin.steps] == ["jax", "flax"]
+    assert describe(origin, "fsdp").startswith("ambiguous: one of jax 0.9.1, ")
+
+
+def test_releases_that_do_not_run_are_suspects():
+    """A release without a verdict is passed by; where the change lies beside it, both are named."""
+    run = planted("jax", "0.11.0", {("0.10.1", "0.12.0")})
+    origin = bisect(stack(), stack(jax="0.12.0"), run)
+    assert not origin.certain and origin.steps[0].suspects == ("0.10.1", "0.11.0")
+    assert "ambiguous: one of jax 0.10.1, jax 0.11.0" in describe(origin, "")
+    origin = bisect(stack(), stack(jax="0.12.0"), planted("jax", "0.12.0", {("0.10.0", "0.12.0")}))
+    assert origin.certain and origin.steps[0].suspects == ("0.12.0",)
+
+
+def test_one_clause_can_be_asked_for():
+    """Another difference, though as serious, is not followed then."""
+
+    def run(pins):
+        made = planted("jax", "0.11.0")(pins)
+        if Version(pins["jax"]) >= Version("0.9.1"):
+            made["cases"][0]["memory"] = MEMORY | {"state": 2000}
+            made["clauses"][1]["tests"][0]["status"] = "failed"
+        return made
+
+    bad = stack(jax="0.12.0")
+    assert bisect(stack(), bad, run, "NUM-3").steps[0].suspects == ("0.9.1",)
+    assert bisect(stack(), bad, run, "COM-4").steps[0].suspects == ("0.11.0",)
+    with pytest.raises(BisectError, match="COM-9 says the same on --good and on --bad"):
+        bisect(stack(), bad, run, "COM-9")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        (stack(), {"jax": "0.12.0"}, "expected the same packages in both"),
+        (stack(), stack(), "there is nothing between them"),
+        (stack(), stack(flax="0.12.2"), "all facts are the same"),
+    ],
+)
+def test_nothing_to_bisect_is_one_error(good, bad, words):
+    """Other packages, the same releases, no change."""
+    with pytest.raises(BisectError, match=words):
+        bisect(good, bad, planted("jax", "0.9.1"))
+
+
+@pytest.mark.parametrize("text", ["jax", "jax>=0.9", "jax==0.9.*", "jax==0.9.0,!=0.9.1"])
+def test_only_releases_can_be_bisected(text):
+    """A range has no place between two others."""
+    with pytest.raises(BisectError, match="names no release; expected the like of jax==0.10.2"):
+        read_pins([text])
+
+
+def test_the_verdict_can_be_acted_on():
+    """The release, the fact before and after, the message, and a line that shows it again."""
+    told = describe(bisect(stack(), stack(jax="0.12.0"), planted("jax", "0.11.0")), "fsdp")
+    for words in (
+        "jax 0.11.0 brought it; jax 0.10.1 has it not",
+        "before: proved",
+        "after:  failed",
+        "what was seen",
+        "meshproof upgrade --from jax==0.10.1,flax==0.12.0 --to jax==0.11.0,flax==0.12.0 -k 'fsdp'",
+    ):
+        assert words in told

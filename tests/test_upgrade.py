@@ -1,0 +1,114 @@
+"""`meshproof upgrade`, as its user runs it: two environments, one of them with a patched package."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from meshproof.cli import app
+from meshproof.comparison import Difference, compare
+from meshproof.environments import Environment, describe
+from meshproof.timing.ab import Paired
+from meshproof.timing.comparison import Comparison
+from meshproof.timing.ratios import compare_pairs
+from meshproof.upgrade.runs import RunError, run_suites
+from meshproof.upgrade.upgrading import TIMES, judge, next_step
+from tests.comparing import CASES, report
+from tests.stacks import make_stack
+
+PATCH = """
+import optax
+
+sgd = optax.sgd
+optax.sgd = lambda rate, **settings: sgd(1.1 * rate, **settings)
+"""
+
+
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory):
+    """The same stack twice; in the second, a package was patched without a word: its optimizer learns faster."""
+    folders = [tmp_path_factory.mktemp("stacks") / name for name in ("old", "new")]
+    packages = [make_stack(folder) for folder in folders]
+    packages[1].joinpath("patched.py").write_text(PATCH, encoding="utf-8")
+    packages[1].joinpath("patched.pth").write_text("import patched\n", encoding="utf-8")
+    return folders
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Nothing is kept."""
+    monkeypatch.setenv("MESHPROOF_CACHE", str(tmp_path / "cache"))
+
+
+def upgrade(*words):
+    """The command."""
+    return CliRunner().invoke(app, ["upgrade", *map(str, words)])
+
+
+def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
+    """No version differs and no clause fails, for each side is judged by its own run; the losses tell."""
+    chosen = ("--impl", "tests.implementations.adapters", "-k", "bare", "--output", tmp_path / "out")
+    done = upgrade("--from", stacks[0], "--to", stacks[1], *chosen)
+    assert done.exit_code == 1, done.output
+    found = json.loads((tmp_path / "out" / "upgrade.json").read_text())
+    assert found["verdict"] == "regressed"
+    assert (found["differences"][0]["kind"], found["differences"][0]["place"]) == ("losses", "loss of step 2")
+    assert "loss of step 2" in found["sentence"] and found["sentence"] in done.stdout
+    assert "suites on --from" in done.stderr and "suites on --to" in done.stderr
+    html, markdown = ((tmp_path / "out" / f"upgrade.{name}").read_text() for name in ("html", "md"))
+    assert "loss of step 2" in html and markdown.startswith("### Regressed from")
+    assert found["next"].startswith("meshproof bisect --good") and "-k bare-jax-regression" in found["next"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-k", "fsdp@data=8"], "-k 'fsdp@data=8': unexpected character"),
+        (["--fail-on", "all"], "'all' is no class"),
+        (["--from-python", "3.12"], "is an environment, which has its Python"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_error(stacks, tmp_path, words, told):
+    """Before anything runs, and nothing is written."""
+    done = upgrade("--from", stacks[0], "--to", stacks[1], "--output", tmp_path / "out", *words)
+    assert done.exit_code == 2 and told in done.stderr and done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
+    """An implementation that is not there: no verdict, and the older run's report is not taken for this one's."""
+    path = tmp_path / "report.json"
+    path.write_text("{}")
+    environment = describe(stacks[0] / "bin" / "python")
+    with pytest.raises(RunError, match=r"no report:\n(.|\n)*no.such.module cannot be imported"):
+        run_suites(environment, ["--impl", "no.such.module"], path)
+    assert isinstance(environment, Environment) and not path.exists()
+
+
+def timed(outcome, old=(1.0,) * 8, new=(1.0,) * 8):
+    """What `meshproof ab` says of one benchmark."""
+    return Paired(
+        Comparison("benchmarks/test_step_time.py::test[fsdp]", outcome, (), compare_pairs(old, new), (1.0, 1.3))
+    )
+
+
+@pytest.mark.parametrize("outcome", TIMES)
+def test_every_verdict_on_a_time_is_a_class(outcome):
+    """A slower step regresses, one that cannot be told is ambiguous, and none is lost."""
+    comparison = judge([report(), report()], [timed(outcome)])
+    told = [each for each in comparison.differences if each.kind == "time"]
+    if outcome == "same":
+        assert not told and comparison.same == compare(report(), report()).same + 1
+    else:
+        assert [each.change for each in told] == [TIMES[outcome]]
+        assert ("ambiguous" if outcome == "cannot tell" else outcome) in told[0].new
+
+
+def test_advice_names_the_clause_and_the_case():
+    """Only where something regressed that a run of one case shows again."""
+    comparison = compare(report(), report())
+    assert next_step(comparison, ("a==1", "a==2")) is None
+    failed = Difference("regressed", "clause", CASES[0], "COM-4", "proved", "failed")
+    words = "meshproof bisect --good a==1 --bad a==2 -k fsdp-jax-toy --clause COM-4"
+    assert next_step(replace(comparison, differences=(failed,)), ("a==1", "a==2")) == words

@@ -212,10 +212,13 @@ def test_parts_are_on_the_devices_that_hold_them():
 
 
 def test_curve_is_broken_where_a_loss_is_no_number():
-    """Null interrupts the line, and no step is drawn there."""
+    """Null interrupts the line, and no step is drawn there; steps count from one, as in every message."""
     chart = draw_losses((None, NEW["cases"][0] | {"losses": [3.0, None, 1.0, 2.0]}))
     curve = next(curve for curve in chart.curves if curve.name == "new")
     assert re.fullmatch(r"M[\d. ]+M[\d. ]+L[\d. ]+", curve.path) and len(curve.dots) == 3
+    assert [title for *_, title in curve.dots] == ["step 1: 3", "step 3: 1", "step 4: 2"]
+    assert [label for _, label in chart.across] == ["1", "2", "3", "4"]
+    assert chart.deviations == (("new", "at most 1.1 from truth, at step 3"),)
 
 
 def test_amounts_are_for_people():

@@ -1,4 +1,4 @@
-"""Loss curves of a case against its truth, as the paths of a small SVG."""
+"""Loss curves of a case against its truth, as the paths of a small SVG. Steps count from one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def draw_losses(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None])
     levels = (low, low / 2 + high / 2, high)
     return LossChart(
         curves,
-        tuple((across(step), str(step)) for step in steps),
+        tuple((across(step), str(step + 1)) for step in steps),
         tuple((up(level), describe_number(level, 3)) for level in levels),
         tuple(series),
         tuple(zip_longest(*series.values())),
@@ -91,7 +91,7 @@ def _curve(name: str, points: Sequence[tuple[float, float] | None], values: Valu
     )
     dots = [
         (*point, f"step {step}: {describe_number(value, 9)}")
-        for step, (point, value) in enumerate(zip(points, values, strict=True))
+        for step, (point, value) in enumerate(zip(points, values, strict=True), start=1)
         if point and len(points) <= MARKED
     ]
     return Curve(name, path, tuple(dots), f"{describe_number(values[0])} to {describe_number(values[-1])}")
@@ -104,7 +104,7 @@ def _deviations(series: Mapping[str, Values]) -> list[tuple[str, str]]:
     for name, truth in truths.items():
         found = [
             (abs(seen - expected), step)
-            for step, (seen, expected) in enumerate(zip(series.get(name, ()), truth or (), strict=False))
+            for step, (seen, expected) in enumerate(zip(series.get(name, ()), truth or (), strict=False), start=1)
             if seen is not None and expected is not None
         ]
         if found:

@@ -25,7 +25,7 @@ def case(name):
         **{"target": "cpu", "truth": "brought", "losses": [2.0, 1.0], "expected_losses": [2.0, 1.0]},
         **{"digest": "ab" * 32, "errors": {f"loss of step {step}: loss": error for step in (1, 2)}},
         **{"shardings": {"w": LEAF}, "collectives": [ALL_REDUCE], "forward_collectives": [], "memory": MEMORY},
-        **{"flops": 1e6, "compile_seconds": 1.0, "problem": None},
+        **{"flops": 1e6, "compile_seconds": 10.0, "problem": None},
         "warnings": [{"category": "DeprecationWarning", "message": "old is old since 3.1", "at": "page.py:3"}],
     }
 

@@ -56,15 +56,13 @@ def test_each_release_is_found(since):
 
 def test_a_change_that_went_back_is_found_from_above():
     """The good stack may be the newer one."""
-    origin = bisect(
-        stack(jax="0.12.0"), stack(), lambda pins: planted("jax", "0.10.0")({**pins, "jax": opposite(pins)})
-    )
+    origin = bisect(stack(jax="0.12.0"), stack(), lambda pins: planted("jax", "0.12.0")(opposite(pins)))
     assert origin.certain and (origin.steps[0].before, origin.steps[0].suspects) == ("0.10.1", ("0.10.0",))
 
 
 def opposite(pins):
-    """A release that fails where the one of the pins is older than 0.10.1."""
-    return "0.12.0" if Version(pins["jax"]) < Version("0.10.1") else "0.9.0"
+    """A stack that fails where the release of these pins is older than 0.10.1."""
+    return stack("0.12.0" if Version(pins["jax"]) < Version("0.10.1") else "0.9.0")
 
 
 @pytest.mark.parametrize(("package", "since"), [("flax", "0.12.1"), ("flax", "0.12.2"), ("jax", "0.11.0")])
@@ -126,7 +124,7 @@ def test_nothing_to_bisect_is_one_error(good, bad, words):
 @pytest.mark.parametrize("text", ["jax", "jax>=0.9", "jax==0.9.*", "jax==0.9.0,!=0.9.1"])
 def test_only_releases_can_be_bisected(text):
     """A range has no place between two others."""
-    with pytest.raises(BisectError, match="names no release; expected the like of jax==0.10.2"):
+    with pytest.raises(BisectError, match="names no release; expected the like of jax"):
         read_pins([text])
 
 

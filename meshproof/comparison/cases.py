@@ -9,8 +9,8 @@ from typing import Any
 
 from meshproof.comparison.differences import Change, Difference, Kind
 
-GROSS = 2.0**-7
-"""Relative: twice the spacing of bfloat16. Where no truth bounds a loss, no rounding in use explains more."""
+UNBOUNDED = 2.0**-12
+"""Relative: the rounding of bfloat16 (2⁻⁹) in a mean of 64. Where no truth bounds a loss, more is no rounding."""
 
 SCHEDULED = 0.05
 """Relative. Temporary bytes are as a compiler schedules; what is less is not told."""
@@ -78,7 +78,7 @@ def _moved(pair: Pair, place: str, was: float, now: float) -> Difference:
         return pair.tell("regressed" if distance > 2 else "changed", "losses", place, was, told)
     relative = abs(now - was) / max(abs(was), abs(now))
     told = f"{now}, relatively {relative:.2g} away; no truth bounds it"
-    return pair.tell("regressed" if relative > GROSS else "changed", "losses", place, was, told)
+    return pair.tell("regressed" if relative > UNBOUNDED else "changed", "losses", place, was, told)
 
 
 def _finite(value: float | None) -> str:

@@ -14,8 +14,11 @@ from meshproof.report import ReportError
 ERODED = 0.1
 """A margin (observed / allowed) that moved by less is not told."""
 
-NOISE = 1.5
+NOISE = 2.0
 """Compile seconds within this factor of each other are not told: the machine may have been busy."""
+
+LEAST_SECONDS = 10.0
+"""A shorter time to compile all cases tells nothing."""
 
 FAILING = ("failed", "expected-failure")
 HARDWARE = ("platform", "device_kind", "device_count")
@@ -150,7 +153,7 @@ def _told(report: Report) -> dict[str, list[tuple[str, str]]]:
 def _compile_seconds(pairs: list[tuple[Any, Any]]) -> Iterator[Difference]:
     known = [[case["compile_seconds"] for case in pair] for pair in pairs]
     sums = [sum(pair[side] for pair in known if None not in pair) for side in (0, 1)]
-    if all(sums):
+    if min(sums) >= LEAST_SECONDS:
         ratio = sums[1] / sums[0]
         change: Change = "same" if 1 / NOISE <= ratio <= NOISE else "changed" if ratio > 1 else "improved"
         before, after = (f"{total:.1f} s in all cases" for total in sums)

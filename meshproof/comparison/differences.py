@@ -13,6 +13,8 @@ Change = Literal["regressed", "gone", "changed", "new", "improved", "same"]
 CHANGES: tuple[Change, ...] = get_args(Change)
 """The most serious first."""
 
+SIGNS: dict[str, str] = {"regressed": "✗", "gone": "−", "changed": "≠", "new": "+", "improved": "✓"}
+
 Kind = Literal[
     "case", "clause", "losses", "numbers", "layout", "collectives", "memory", "time", "flops", "margin", "defaults",
     "warnings", "compile",

@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meshproof.comparison.differences import Comparison, Difference
+from meshproof.comparison.differences import SIGNS, Comparison, Difference
 from meshproof.report import describe_stack
 
 SHOWN = 60
 """Lines of a table; the rest is counted, and whole in the JSON and on the page."""
 
-SIGNS = {"regressed": "✗", "gone": "?", "changed": "~", "new": "+", "improved": "✓"}
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML has no character for."""
 

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-CHANGES = {"regressed": "✗", "changed": "≠", "improved": "✓", "new": "+", "gone": "−"}
-"""Every way in which something can differ, most serious first, and its sign."""
-
 
 @dataclass(frozen=True)
 class Group:

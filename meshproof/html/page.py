@@ -10,7 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from meshproof.html.differences import CHANGES, group_differences
+from meshproof.comparison.differences import SIGNS as CHANGES
+from meshproof.html.differences import group_differences
 from meshproof.html.matrix import build_matrix, pair_clauses
 from meshproof.html.stacks import compare_environments, compare_packages
 from meshproof.html.strategies import build_strategies, find_failures

@@ -119,9 +119,10 @@ class _Session:
         gradients, seen["promotions"] = self.gradients(state)
         seen["gradients"] = self.then(gradients, self.host)
         seen["gradient_layout"] = self.then(gradients, lambda tree: self.layout("gradients", tree))
-        seen["unchecked_gradients"] = self.attempt(
-            lambda: host(self.strategy.unchecked_gradients(state, self.batches[0])), "unchecked_gradients"
-        )
+        with jax.numpy_dtype_promotion("standard" if seen["promotions"] else "strict"):  # the same, not traced anew
+            seen["unchecked_gradients"] = self.attempt(
+                lambda: host(self.strategy.unchecked_gradients(state, self.batches[0])), "unchecked_gradients"
+            )
         where = layout_of(state)
         final, seen["run"] = self.train(state)
         seen["after"] = self.attempt(lambda: self.layouts(final))

@@ -7,6 +7,7 @@ whole.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -157,6 +158,7 @@ def serve(implementation: str, target: str) -> None:
     from meshproof.cases import load_cases
 
     cases = {case.id: case for case in load_cases(implementation, (target,))}
+    gc.freeze()  # what is loaded stays, and need not be searched for garbage again and again
     for line in sys.stdin:
         request = json.loads(line)
         path = Path(request["path"])

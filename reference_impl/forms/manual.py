@@ -28,7 +28,7 @@ class Manual(JaxForm):
     @property
     def unchecked_gradients(self) -> OnMesh:
         """`gradients`, where JAX does not check what varies from device to device, and transposes nothing by it."""
-        return replace(self, check_vma=False).gradients
+        return replace(self, check_vma=False).gradients if self.check_vma else self.gradients
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
         """The page's loss on every device."""

@@ -17,7 +17,7 @@ from tests.saboteurs.operators import (  # noqa: F401 - importing them registers
     running,
 )
 from tests.saboteurs.operators.bases import bases
-from tests.saboteurs.operators.mutation import OPERATORS, mutant
+from tests.saboteurs.operators.mutation import OPERATORS, mutant, unchecked
 
 __all__ = ["OPERATORS", "mutants", "strategies"]
 
@@ -25,10 +25,11 @@ __all__ = ["OPERATORS", "mutants", "strategies"]
 def mutants() -> Iterator[tuple[Form, str, Form]]:
     """Each strategy without a fault, an operator, and what it makes of it."""
     for healthy in bases():
+        twin = unchecked(healthy)
         for name, harm in OPERATORS.items():
-            members = harm(healthy)
+            members = harm(twin)
             if members is not None:
-                yield healthy, name, mutant(healthy, name, members)
+                yield healthy, name, mutant(twin, name, members)
 
 
 def strategies() -> Iterator[Form]:

@@ -21,7 +21,7 @@ from reference_impl.strategies import data_parallel, data_parallel_shard_map, fs
 from reference_impl.truth import Adam, Momentum
 from tests.saboteurs.planting import DATA
 
-PERCEPTRON = MLP(widths=(32, 16, 64, 16, 10))
+PERCEPTRON = MLP(widths=(32, 16, 64, 10))
 BLOCK = GPT(vocab=24, length=8, embed=16, head_dim=4, mlp=32, blocks=1)
 EXPERTS = MoE(features=32, width=16, hidden=32)
 SMALL = {"mlp": PERCEPTRON, "gpt_block": BLOCK, "moe": EXPERTS, "stacked_mlp": StackedMLP()}

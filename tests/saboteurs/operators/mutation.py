@@ -7,7 +7,8 @@ budget, mappings and type, without a device.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -28,16 +29,38 @@ def operator(harm: Operator) -> Operator:
     return harm
 
 
+PROGRAMS = {"init", "created", "init_parameters", "start", "loss", "gradients", "train_step", "totals", "own_copies"}
+"""What a form compiles."""
+
+REACHED: dict[str, set[str]] = {
+    "loss_and_gradients": {"gradients", "train_step"},
+    "transform": {"init", "created", "start", "train_step"},
+    "update": {"train_step"},
+    "step": {"train_step"},
+    "train_step": {"train_step"},
+    "shard_batch": set(),
+    "batches": set(),
+    "evaluate": set(),
+}
+"""The programs that a member is part of; any other may be part of all."""
+
+
+def unchecked(form: Form) -> Form:
+    """By hand without JAX's own check of what varies, so that faults which JAX would refuse reach the suites."""
+    return replace(form, check_vma=False) if isinstance(form, Manual) else replace(form)
+
+
 def mutant(form: Form, name: str, members: Members) -> Form:
     """``form`` with some fields and members replaced, and the operator's name in its variant.
 
-    By hand it runs without JAX's own check of what varies, so that faults which JAX would refuse reach the suites.
+    Programs that the fault cannot reach are those of ``form``, so that they are traced once for all its mutants.
     """
     given = {field.name: getattr(form, field.name) for field in fields(form)}
     given["variant"] = f"{form.variant}.{name}" if form.variant else name
-    if "check_vma" in given:
-        given["check_vma"] = False
     own = {key: value for key, value in members.items() if key not in given}
+    for program in PROGRAMS.difference(*(REACHED.get(member, PROGRAMS) for member in members)):
+        if isinstance(getattr(type(form), program, None), cached_property):
+            own[program] = property(lambda _, program=program: getattr(form, program))
     harmed: Form = type("Mutant", (type(form),), own)(**given | {k: v for k, v in members.items() if k in given})
     return harmed
 

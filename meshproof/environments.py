@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import requires
 from importlib.util import find_spec
@@ -118,8 +118,7 @@ def interpreters() -> Iterator[str]:
     """The interpreter that runs this, and one of each other version that uv finds, or pyenv holds, newest first."""
     yield sys.executable
     seen: set[tuple[int, ...]] = {sys.version_info[:2]}
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    listed = _uv("python", "list", "--only-installed", "--output-format", "json", search=pyenv.glob("versions/*/bin"))
+    listed = _uv("python", "list", "--only-installed", "--output-format", "json")
     found = json.loads(listed.stdout or "[]")
     for entry in sorted(found, key=lambda entry: Version(entry["version"]), reverse=True):
         version = Version(entry["version"])
@@ -182,7 +181,8 @@ def _must(*arguments: str) -> None:
         raise StackError(f"uv {' '.join(arguments)} failed: {done.stderr.strip()}")
 
 
-def _uv(*arguments: str, given: Sequence[str] = (), search: Iterable[Path] = ()) -> subprocess.CompletedProcess[str]:
+def _uv(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run uv where it also sees the interpreters that pyenv holds and has not chosen."""
     if find_spec("uv"):
         from uv import find_uv_bin
 
@@ -191,7 +191,8 @@ def _uv(*arguments: str, given: Sequence[str] = (), search: Iterable[Path] = ())
         uv = shutil.which("uv")
     if uv is None:
         raise StackError("uv makes the environments, and there is none: `pip install uv`")
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, search)])
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, pyenv.glob("versions/*/bin"))])
     command = [uv, *arguments]
     return subprocess.run(
         command, input="\n".join(given), capture_output=True, text=True, env=os.environ | {"PATH": path}

@@ -64,11 +64,11 @@ def cases(group: Group) -> str:
 
 def markdown(comparison: Comparison) -> str:
     """For a comment on a pull request: the verdict, a table, and one block that opens for each class of difference."""
-    lines = [f"### {_cell(comparison.sentence)}", ""]
-    lines += [f"- cannot tell: {_cell(reason)}" for reason in comparison.cannot_tell]
+    lines = [f"### {escape(comparison.sentence)}", ""]
+    lines += [f"- cannot tell: {escape(reason)}" for reason in comparison.cannot_tell]
     lines += ["", "| | stack |", "|---|---|"]
     for which, stack in (("old", comparison.old), ("new", comparison.new)):
-        lines.append(f"| {which} | {_cell(describe_stack(stack))} |")
+        lines.append(f"| {which} | {escape(describe_stack(stack))} |")
     for change, chosen in groupby(comparison.groups(), lambda group: group[0].change):
         groups = list(chosen)
         opened = " open" if change == "regressed" else ""
@@ -80,7 +80,7 @@ def markdown(comparison: Comparison) -> str:
         lines += ["| what | where | old | new | cases |", "|---|---|---|---|---|"]
         for group in groups[:SHOWN]:
             words = (group[0].kind, group[0].place, group[0].old, group[0].new, cases(group))
-            lines.append(f"| {' | '.join(map(_cell, words))} |")
+            lines.append(f"| {' | '.join(map(escape, words))} |")
         if len(groups) > SHOWN:
             lines.append(f"| | and {len(groups) - SHOWN} lines more | | | |")
         lines += ["", "</details>"]
@@ -112,8 +112,8 @@ def junit(comparison: Comparison, fail_on: Sequence[str]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def _cell(text: str) -> str:
-    """Of a Markdown table: what a report says is text there, and neither markup nor a mention."""
+def escape(text: str) -> str:
+    """For Markdown: what a report says is text there, and neither markup nor a mention."""
     return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 

@@ -6,8 +6,10 @@ from typing import NoReturn
 
 import typer
 
+INTERRUPTED = 130
 
-def fail(problem: str) -> NoReturn:
-    """Say what is wrong in one line, and end with exit code 2."""
+
+def fail(problem: str, code: int = 2) -> NoReturn:
+    """Say what is wrong in one line, and end with an exit code."""
     typer.echo(f"meshproof: {problem}", err=True)
-    raise typer.Exit(2)
+    raise typer.Exit(code)

@@ -74,9 +74,8 @@ class Conformance:
         self.records: dict[str, Record] = {}
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
-        self.stopped = False
         kept = config.getoption("compile_cache")
-        self.warm = bool(kept) and Path(kept).is_dir() and any(Path(kept).iterdir())
+        self.warm = bool(kept) and any(Path(kept).glob("*"))
         self.record: dict[str, Any] | None = None
         self.truths = Truths()
         self.observation = cache(self._observation)

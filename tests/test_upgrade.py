@@ -1,6 +1,10 @@
 """`meshproof upgrade`, as its user runs it: two environments, one of them with a patched package."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -84,6 +88,19 @@ def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
     with pytest.raises(RunError, match=r"no report:\n(.|\n)*no.such.module: the module cannot be imported"):
         run_suites(environment, ["--impl", "no.such.module"], path)
     assert isinstance(environment, Environment) and not path.exists()
+
+
+def test_an_interruption_is_no_verdict_and_leaves_whole_files(stacks, tmp_path):
+    """Ctrl-C, while the suites run: neither 0 nor 1, and a report that says that its run broke off."""
+    command = [sys.executable, "-c", "from meshproof.cli import app; app()", "upgrade", "--from", stacks[0]]
+    command += ["--to", stacks[0], "--impl", "tests.implementations.adapters", "--output", tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert "suites on --from" in process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130 and "interrupted: there is no verdict" in said
+    reports = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    assert not any(found["run"]["finished"] for found in reports) and not list(tmp_path.glob("upgrade.*"))
 
 
 def timed(outcome):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from meshproof.comparison.commands import FailOn, read_classes
-from meshproof.failing import fail
+from meshproof.failing import INTERRUPTED, fail
 
 Selected = Annotated[str, typer.Option("-k", help="As pytest's -k.")]
 Target = Annotated[list[str] | None, typer.Option(help="As pytest's --target; repeatable.")]
@@ -58,6 +58,8 @@ def upgrade(
         comparison = judge(reports, times)
         advice = next_step(comparison, (old, new))
         paths = write_upgrade(output, reports, comparison, environments, advice)
+    except KeyboardInterrupt:
+        fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)
     except (ValueError, StackError, RunError, ReportError, AbError, OSError) as error:
         fail(str(error))
     write_table(comparison, typer.echo)
@@ -104,6 +106,8 @@ def bisect(
         chosen = selection(select, target, impl)
         old, new = (read_pins(read_requirements(text)) for text in (good, bad))
         origin = find_origin(old, new, run, clause, pre)
+    except KeyboardInterrupt:
+        fail("interrupted: there is no verdict", INTERRUPTED)
     except (ValueError, BisectError, StackError, RunError, ReportError, OSError) as error:
         fail(str(error))
     finally:

@@ -49,6 +49,17 @@ KNOWN = (
         select="data_parallel_pmap-linen-mlp and compiles_once",
     ),
     Regression(
+        "barriers_are_dropped",
+        "XLA:CPU drops optimization barriers before it schedules: rematerialisation spares no memory",
+        affected={"jaxlib": "<0.11.1"},
+        bad="jax==0.11.0,flax==0.12.8",
+        good="jax==0.11.1,flax==0.12.9",
+        url="https://github.com/openxla/xla/issues/20440",
+        silent=True,
+        clause="MEM-6",
+        select="fsdp-jax-gpt+remat and spares_memory",
+    ),
+    Regression(
         "nnx_jit_passes_what_is_gone",
         "nnx.jit hands jax.jit an argument that it has no more: no NNX trainer runs",
         affected={"jax": ">=0.8.2", "flax": "<0.12.2"},

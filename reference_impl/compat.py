@@ -23,10 +23,12 @@ def varying(value: jax.Array, axis: str | tuple[str, ...]) -> jax.Array:
 def gather_equal(shard: jax.Array, axis: str, dimension: int) -> jax.Array:
     """All shards along a dimension, typed as what every device along ``axis`` has alike.
 
-    A function of its own, ``all_gather_invariant``, before it became a way of ``all_gather``.
+    A way of ``all_gather`` from JAX 0.10.1 on. Before, a function of its own, from 0.8.2 on under no public name.
     """
-    if hasattr(jax.lax, "all_gather_invariant"):
-        return jax.lax.all_gather_invariant(shard, axis, axis=dimension, tiled=True)  # type: ignore[no-any-return]
+    if Version(jax.__version__) < Version("0.10.1"):
+        from jax._src.lax import parallel
+
+        return parallel.all_gather_invariant(shard, axis, axis=dimension, tiled=True)  # type: ignore[attr-defined]
     return jax.lax.all_gather(shard, axis, axis=dimension, tiled=True, to="invarying")  # type: ignore[no-any-return]
 
 

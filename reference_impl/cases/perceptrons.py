@@ -11,7 +11,7 @@ from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.explicit import Explicit
 from reference_impl.forms.hybrid import Hybrid
 from reference_impl.forms.manual import Manual
-from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.forms.nnx_form import NnxForm, VariablesForm
 from reference_impl.models.mlp import MLP
 from reference_impl.strategies import (
     data_parallel,
@@ -85,6 +85,7 @@ def cases() -> Iterator[Form]:
         yield plain(page, axes, Momentum())
         if page.OPTIMIZER == page.PARAMETERS or NNX_OPTIMIZER_SHARDING:
             yield NnxForm(page, axes, Momentum())
+    yield VariablesForm(fsdp, DATA, Momentum(), variant="out_sharding")
     yield Hybrid(hsdp, HYBRID, Momentum())
     for page, axes in EXPLICIT:
         yield Explicit(page, axes, Momentum(), variant="explicit")

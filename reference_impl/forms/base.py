@@ -13,7 +13,6 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, ModelFlops, Tree, leaves
-from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
@@ -130,7 +129,7 @@ class Form:
             step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,
             device_dimension=self.device_dimension,
-            spared=self.spared if BARRIERS_HOLD else None,
+            spared=self.spared,
             **self.network.promises,
         )
 

@@ -59,10 +59,11 @@ class NnxForm(Form):
     """State is ``(model, optimizer)``, two NNX objects that the step updates in place."""
 
     framework = "nnx"
+    modules = MODULES
 
     def create_model(self, key: jax.Array) -> nnx.Module:
         """The model, before ``nnx.jit``; inside it, laid out before anything is whole."""
-        model = MODULES[type(self.network)](self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
+        model = self.modules[type(self.network)](self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
         if self.page.OPTIMIZER != self.page.PARAMETERS:
             declare_optimizer_sharding(model, dict(leaves(self.page.OPTIMIZER.specs(self.network.axes))))
         store(model)
@@ -148,6 +149,12 @@ class NnxForm(Form):
             specs = self.page.GRADIENTS.specs(self.network.axes)
             nnx.replace_by_pure_dict(gradients, with_sharding_constraint(nnx.to_pure_dict(gradients), specs))
             return loss, gradients
+
+
+class VariablesForm(NnxForm):
+    """Annotated by no initializer but by ``nnx.Param(…, out_sharding=…)``, as the guides have it since flax 0.12.4."""
+
+    modules = MODULES | {mlp.MLP: mlp_nnx.VariablesMLP}
 
 
 def declare_optimizer_sharding(model: nnx.Module, specs: dict[str, PartitionSpec]) -> None:

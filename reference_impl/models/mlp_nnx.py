@@ -5,11 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp
 from reference_impl.models.layout import Whole
+
+Spec = tuple[str | tuple[str, ...] | None, ...]
+"""A ``PartitionSpec``, as annotations have it."""
 
 
 class MLP(nnx.Module):
@@ -18,9 +22,14 @@ class MLP(nnx.Module):
     def __init__(self, description: mlp.MLP, storage: Mapping, *, rngs: nnx.Rngs) -> None:
         self.description = description
         for (name, axes), (d, f) in zip(description.layers.items(), pairwise(description.widths), strict=True):
-            kernel_init = nnx.with_partitioning(nnx.initializers.lecun_normal(), tuple(storage.spec(axes)))
-            bias_init = nnx.with_partitioning(nnx.initializers.zeros_init(), tuple(storage.spec(axes[1:])))
-            setattr(self, name, nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs))
+            setattr(self, name, self.layer(d, f, tuple(storage.spec(axes)), tuple(storage.spec(axes[1:])), rngs))
+
+    @staticmethod
+    def layer(d: int, f: int, kernel: Spec, bias: Spec, rngs: nnx.Rngs) -> nnx.Module:
+        """A layer whose initializers annotate."""
+        kernel_init = nnx.with_partitioning(nnx.initializers.lecun_normal(), kernel)
+        bias_init = nnx.with_partitioning(nnx.initializers.zeros_init(), bias)
+        return nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
 
     def __call__(self, x_BxD: jax.Array, layout: Whole) -> jax.Array:
         """Logits (B, C)."""
@@ -29,3 +38,22 @@ class MLP(nnx.Module):
                 x_BxD = jax.nn.relu(x_BxD)
             x_BxD = layout.leave(getattr(self, name)(layout.enter(x_BxD, into)), over, (into,))
         return x_BxD
+
+
+class Affine(nnx.Module):
+    """``x W + b`` of two parameters that are annotated as variables are: flax before 0.12.4 ignores it."""
+
+    def __init__(self, d: int, f: int, kernel: Spec, bias: Spec, rngs: nnx.Rngs) -> None:
+        w_DxF = nnx.initializers.lecun_normal()(rngs.params(), (d, f))
+        self.kernel = nnx.Param(w_DxF, out_sharding=kernel)
+        self.bias = nnx.Param(jnp.zeros(f), out_sharding=bias)
+
+    def __call__(self, x_BxD: jax.Array) -> jax.Array:
+        """Products (B, F)."""
+        return x_BxD @ self.kernel[...] + self.bias[...]
+
+
+class VariablesMLP(MLP):
+    """The same MLP of layers written by hand."""
+
+    layer = Affine

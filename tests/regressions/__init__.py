@@ -1,0 +1,12 @@
+"""Faults of released versions within the supported window, each reproduced on CPU, and what shows it.
+
+``python -m tests.regressions`` makes two environments of each fault, of a version that has it and of one that has not,
+and fails where the first does not show it or the second does. Names choose some: ``python -m tests.regressions
+out_sharding_ignored``. ``make test`` asks the installed stack for each.
+
+A silent fault trains on, and differs: the suites must find it as they stand, by a clause and a case that were not
+written for it, or by a case of the very feature. One that raises, or kills the process, has a few lines of its own in
+``reproductions.py`` where no page of the book does that.
+
+Faults without a good version in the window are not here, as what was mended before jax 0.7.2.
+"""

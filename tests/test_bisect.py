@@ -34,7 +34,7 @@ def planted(package, since, refused=()):
         runs.append(dict(pins))
         if (pins["jax"], pins["flax"]) in refused:
             raise StackError("cannot be resolved")
-        made = report()
+        made = report(jax=pins["jax"], flax=pins["flax"])
         if Version(pins[package]) >= Version(since):
             made["clauses"][0]["tests"][0] |= {"status": "failed", "message": "what was seen"}
         return made
@@ -70,6 +70,16 @@ def test_of_two_packages_the_one_to_blame_is_found(package, since):
     """One is moved while the other stays."""
     origin = bisect(stack(), stack("0.12.0", "0.12.2"), planted(package, since))
     assert origin.certain and (origin.steps[0].package, origin.steps[0].suspects) == (package, (since,))
+
+
+def test_what_nobody_named_may_be_to_blame():
+    """A newer flax came with the newer jax, and it is flax."""
+
+    def run(pins):
+        return planted("flax", "0.12.1")({"flax": "0.12.2" if pins["jax"] == "0.12.0" else "0.12.0", **pins})
+
+    origin = bisect({"jax": "0.9.0"}, {"jax": "0.12.0"}, run)
+    assert origin.certain and (origin.steps[0].package, origin.steps[0].suspects) == ("flax", ("0.12.1",))
 
 
 def test_packages_that_move_only_together_are_ambiguous():
@@ -136,6 +146,6 @@ def test_the_verdict_can_be_acted_on():
         "before: proved",
         "after:  failed",
         "what was seen",
-        "meshproof upgrade --from jax==0.10.1,flax==0.12.0 --to jax==0.11.0,flax==0.12.0 -k 'fsdp'",
+        "meshproof upgrade --from jax==0.10.1,flax==0.12.0,optax==0.2.8,numpy==2.5.5 --to jax==0.11.0,flax==0.12.0,",
     ):
         assert words in told

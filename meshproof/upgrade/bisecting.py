@@ -20,6 +20,9 @@ Pins = Mapping[str, str]
 Run = Callable[[Pins], dict[str, Any]]
 """The report of the suites on a stack. Raises `StackError` or `RunError` where there can be none."""
 
+STACK = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint", "numpy": "numpy"}
+"""Packages that may be to blame, by their names in a report; jaxlib goes with jax."""
+
 SOUGHT = ("regressed", "gone", "changed")
 
 
@@ -66,21 +69,28 @@ def read_pins(requirements: Sequence[str]) -> dict[str, str]:
 def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool = False) -> Origin:
     """Find where the most serious difference between two stacks came from; of a clause, if one is named.
 
-    One package is moved at a time, in the order in which they are named; where the others do not admit that, together
-    with them. Raises `BisectError`, `StackError`, `RunError`.
+    Packages that nobody named, and that were resolved to other releases, may be to blame as well. One package is moved
+    while the others stay, those that are named first. Raises `BisectError`, `StackError`, `RunError`.
     """
     if good.keys() != bad.keys():
         raise BisectError(f"--good names {', '.join(good)}, --bad {', '.join(bad)}; expected the same packages in both")
-    moving = [name for name in good if Version(good[name]) != Version(bad[name])]
-    if not moving:
+    if all(Version(good[name]) == Version(bad[name]) for name in good):
         raise BisectError("--good and --bad name the same releases; there is nothing between them")
-    first = run(good)
-    fact = _symptom(first, run(bad), clause)
+    first, last = run(good), run(bad)
+    fact = _symptom(first, last, clause)
+    good, bad = _resolved(good, first), _resolved(bad, last)
+    moving = [name for name in good if Version(good[name]) != Version(bad[name])]
 
     def has_changed(pins: Pins) -> bool:
         return any(_key(each) == _key(fact) for each in compare(first, run(pins)).differences)
 
     return Origin(fact, _attribute(good, bad, moving, has_changed, pre))
+
+
+def _resolved(pins: Pins, report: Mapping[str, Any]) -> Pins:
+    """With the releases of what nobody named."""
+    found = {package: report["environment"][name] for name, package in STACK.items()}
+    return {**pins, **{package: version for package, version in found.items() if version and package not in pins}}
 
 
 def _symptom(good: dict[str, Any], bad: dict[str, Any], clause: str | None) -> Difference:

@@ -91,16 +91,15 @@ def bisect(
     from meshproof.upgrade.runs import NEEDED, RunError, run_suites
 
     say = partial(typer.echo, err=True)
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[Path, dict[str, Any]] = {}
 
     def run(pins: Mapping[str, str]) -> dict[str, Any]:
         stack = tuple(f"{name}=={version}" for name, version in pins.items())
-        name = ",".join(stack)
-        if name not in known:
-            environment = make_environment(Stack(stack, prereleases=pre), NEEDED, say)
-            say(f"suites on {name}")
-            known[name] = run_suites(environment, chosen, cache_folder() / f"bisect-{os.getpid()}.json")
-        return known[name]
+        environment = make_environment(Stack(stack, prereleases=pre), NEEDED)
+        if environment.python not in known:
+            say(f"suites on {','.join(stack)}")
+            known[environment.python] = run_suites(environment, chosen, cache_folder() / f"bisect-{os.getpid()}.json")
+        return known[environment.python]
 
     try:
         chosen = selection(select, target, impl)

@@ -36,7 +36,7 @@ def planted(package, since, refused=()):
             raise StackError("cannot be resolved")
         made = report(jax=pins["jax"], flax=pins["flax"])
         if Version(pins[package]) >= Version(since):
-            made["clauses"][0]["tests"][0] |= {"status": "failed", "message": "what was seen"}
+            made["clauses"][0]["tests"][0] |= {"status": "failed", "message": f"seen on {pins[package]}"}
         return made
 
     run.runs = runs
@@ -145,7 +145,7 @@ def test_the_verdict_can_be_acted_on():
         "jax 0.11.0 brought it; jax 0.10.1 has it not",
         "before: proved",
         "after:  failed",
-        "what was seen",
+        "seen on 0.11.0",
         "meshproof upgrade --from jax==0.10.1,flax==0.12.0,optax==0.2.8,numpy==2.5.5 --to jax==0.11.0,flax==0.12.0,",
     ):
         assert words in told

@@ -81,10 +81,12 @@ def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool
     good, bad = _resolved(good, first), _resolved(bad, last)
     moving = [name for name in good if Version(good[name]) != Version(bad[name])]
 
-    def has_changed(pins: Pins) -> bool:
-        return any(_key(each) == _key(fact) for each in compare(first, run(pins)).differences)
+    def changed(pins: Pins) -> Difference | None:
+        found = compare(first, run(pins)).differences
+        return next((each for each in found if _key(each) == _key(fact)), None)
 
-    return Origin(fact, _attribute(good, bad, moving, has_changed, pre))
+    steps = _attribute(good, bad, moving, changed, pre)
+    return Origin(changed(steps[0].new) or fact, steps)
 
 
 def _resolved(pins: Pins, report: Mapping[str, Any]) -> Pins:
@@ -111,7 +113,7 @@ def _key(difference: Difference) -> tuple[str, str | None, str]:
 
 
 def _attribute(
-    good: Pins, bad: Pins, moving: Sequence[str], changed: Callable[[Pins], bool], pre: bool
+    good: Pins, bad: Pins, moving: Sequence[str], changed: Callable[[Pins], object], pre: bool
 ) -> tuple[Step, ...]:
     """The first package that, moved alone from the good stack or back from the bad one, decides; then its release."""
     if len(moving) == 1:
@@ -136,7 +138,7 @@ def _between(good: Pins, bad: Pins, package: str, pre: bool) -> list[str]:
     return [*inner, bad[package]]
 
 
-def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], bool], pre: bool) -> Step:
+def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], object], pre: bool) -> Step:
     """Halve. A release on which the suites cannot run is passed by, and is a suspect where it ends in between."""
     order = [good[package], *_between(good, bad, package, pre)]
     unknown: set[int] = set()

@@ -77,7 +77,7 @@ def _step(comparison: Comparison) -> Iterator[str]:
     yield ""
     yield escape(comparison.sentence)
     groups = comparison.groups()
-    for title, silent in (("Without a word", True), ("With a word", False)):
+    for title, silent in (("Silently", True), ("Loudly", False)):
         chosen = [group for group in groups if (group[0].kind in SILENT) == silent and group[0].change != "new"]
         if chosen:
             yield from ("", f"{title}:", "", "| what | where | was | is | cases |", "|---|---|---|---|---|")

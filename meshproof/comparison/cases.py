@@ -18,8 +18,7 @@ SCHEDULED = 0.05
 COUNTED = 0.01
 """Relative. Compilers count FLOPs by estimates of their own; what is less is not told."""
 
-LARGER_IS_WORSE = ("state", "arguments", "outputs")
-SMALLER_IS_WORSE = ("aliased",)
+LARGER_IS_WORSE = ("state", "arguments", "outputs", "not donated")
 
 Case = Mapping[str, Any]
 
@@ -193,7 +192,7 @@ def _traffic(was: Lane, now: Lane, total: int | None, new_total: int | None) -> 
 
 
 def _memory(pair: Pair) -> Iterator[Difference]:
-    old, new = (case["memory"] or {} for case in pair.both)
+    old, new = map(_held, pair.both)
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if absent := pair.presence("memory", name, was, now):
@@ -204,13 +203,17 @@ def _memory(pair: Pair) -> Iterator[Difference]:
 
 
 def _bytes(name: str, was: int, now: int) -> Change:
-    if was == now or (name not in LARGER_IS_WORSE + SMALLER_IS_WORSE and _near(was, now, SCHEDULED)):
-        return "same"
     if name in LARGER_IS_WORSE:
-        return "regressed" if now > was else "improved"
-    if name in SMALLER_IS_WORSE:
-        return "regressed" if now < was else "improved"
-    return "changed"
+        return "same" if was == now else "regressed" if now > was else "improved"
+    return "same" if _near(was, now, SCHEDULED) else "changed"
+
+
+def _held(case: Case) -> dict[str, int]:
+    """Bytes by kind; instead of what is donated, what is not: a smaller state has less to donate."""
+    memory = dict(case["memory"] or {})
+    if "aliased" in memory:
+        memory["not donated"] = memory.get("state", 0) - memory.pop("aliased")
+    return memory
 
 
 def _flops(pair: Pair) -> Iterator[Difference]:

@@ -135,9 +135,9 @@ def _warnings(old: Report, new: Report) -> Iterator[Difference]:
         change: Change = "same" if text in olds and text in news else "new" if text in news else "improved"
         places = Counter(place for place, _ in news.get(text, olds.get(text, ())))
         cases = sorted({case for _, case in news.get(text, ())})
-        lines = ", ".join(f"{place} ({count} cases)" for place, count in places.most_common(5))
+        lines = ", ".join(f"{place} ({_count(count, 'case')})" for place, count in places.most_common(5))
         detail = f"at {lines}" + (f"; first of {cases[0]}" if cases else "")
-        before, after = (f"{len(told[text])} cases" if text in told else "not told" for told in (olds, news))
+        before, after = (_count(len(told[text]), "case") if text in told else "not told" for told in (olds, news))
         yield Difference(change, "warnings", None, text, before, after, detail)
 
 
@@ -167,7 +167,7 @@ def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
 
 def _incomplete(report: Report, which: str) -> list[str]:
     idle = sum(test["status"] == "not-exercised" for clause in report["clauses"] for test in clause["tests"])
-    reasons = [f"{idle} tests were not exercised in the {which} run"] if idle else []
+    reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
         reasons.append(f"the {which} run did not come to its end")
     if not report["cases"]:
@@ -177,4 +177,9 @@ def _incomplete(report: Report, which: str) -> list[str]:
 
 def _gone(differences: list[Difference]) -> list[str]:
     gone = Counter(difference.kind for difference in differences if difference.change == "gone")
-    return [f"{count} facts of kind {kind} are in the old report only" for kind, count in gone.items()]
+    return [f"{_count(count, f'fact of kind {kind}')} in the old report only" for kind, count in gone.items()]
+
+
+def _count(count: int, what: str) -> str:
+    head, _, rest = what.partition(" ")
+    return " ".join(filter(None, (f"{count} {head}{'s' if count != 1 else ''}", rest)))

@@ -54,6 +54,7 @@ REDUCE_SCATTER = ALL_REDUCE | {"operation": "reduce-scatter"}
         ({"losses": [2.0, 1.0 + 3e-6]}, [("regressed", "losses", "loss of step 2")]),
         ({"losses": [None, 1.0]}, [("regressed", "losses", "loss of step 1")]),
         ({"losses": []}, [("gone", "losses", "losses")]),
+        ({"losses": [2.0]}, [("gone", "losses", "steps")]),
         ({"losses": [2.0, 1.0001], "errors": {}}, [("changed", "losses", "loss of step 2")]),
         ({"losses": [2.0, 1.001], "errors": {}}, [("regressed", "losses", "loss of step 2")]),
         ({"digest": "cd" * 32}, [("changed", "numbers", "bits after the last step")]),

@@ -58,6 +58,9 @@ def _losses(pair: Pair) -> Iterator[Difference]:
     old, new = (case["losses"] or None for case in pair.both)
     if absent := pair.presence("losses", "losses", old, new):
         yield absent
+    elif old and new and len(old) != len(new):
+        change: Change = "gone" if len(new) < len(old) else "new"
+        yield pair.tell(change, "losses", "steps", len(old), len(new))
     for step, (was, now) in enumerate(zip(old or (), new or (), strict=False), start=1):
         place = f"loss of step {step}"
         if was == now:
@@ -90,11 +93,8 @@ def _numbers(pair: Pair) -> Iterator[Difference]:
         yield absent
     elif was is not None:
         worst = [max((leaf["margin"] or 0.0 for leaf in case["errors"].values()), default=0.0) for case in pair.both]
-        told = (
-            "largest error over its bound {:.3g} → {:.3g}".format(*worst)
-            if pair.new["errors"]
-            else "no truth bounds them"
-        )
+        bounded = all(case["errors"] for case in pair.both)
+        told = "largest error over its bound {:.3g} → {:.3g}".format(*worst) if bounded else "no truth bounds them"
         change: Change = "same" if was == now else "changed"
         yield pair.tell(change, "numbers", "bits after the last step", was[:12], now[:12], told)
 

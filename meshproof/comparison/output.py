@@ -44,7 +44,7 @@ def write_table(comparison: Comparison, write: Callable[[str], object]) -> None:
             console.print(table)
         write(capture.get().rstrip())
     if len(groups) > SHOWN:
-        write(f"and {len(groups) - SHOWN} lines more, less serious than these; --json and --html have them")
+        write(f"and {len(groups) - SHOWN} lines more, less serious than these; the JSON has them all")
     for difference in comparison.differences:
         if difference.change == "regressed" and difference.detail:
             write(f"\n{difference.place} of {difference.case or 'the stack'}:\n{difference.detail}")

@@ -46,8 +46,9 @@ class Compared:
         """After the report is made."""
         report = config.pluginmanager.get_plugin("meshproof").record  # type: ignore[union-attr]
         terminalreporter.section("comparison")
-        if report is None:
-            terminalreporter.write_line("cannot tell: no clause was judged")
+        if report is None or report["environment"] is None:
+            reason = "no clause was judged" if report is None else "the stack could not be described"
+            terminalreporter.write_line(f"cannot tell: {reason}")
             code = 2
         else:
             comparison = compare(self.old, report)

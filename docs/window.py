@@ -22,7 +22,7 @@ from meshproof.environments import Stack, make_environment
 from meshproof.files import replace_text
 from meshproof.report import describe_stack, read_report
 from meshproof.upgrade.progress import show_progress
-from meshproof.upgrade.runs import NEEDED, run_suites
+from meshproof.upgrade.runs import run_suites
 
 PAGE = Path("docs/compatibility.md")
 SILENT = ("losses", "numbers", "layout", "collectives", "memory", "flops", "margin", "defaults")
@@ -45,7 +45,7 @@ def run_stacks(folder: Path, show: Callable[[str, int], object]) -> list[dict[st
             about, *lines = file.read_text(encoding="utf-8").splitlines()
             version = re.search(r"Python (\d+\.\d+)", about)
             stack = Stack(tuple(filter(None, lines)), version[1] if version else None)
-            run_suites(make_environment(stack, NEEDED), [], path, partial(show, file.stem))
+            run_suites(make_environment(stack), [], path, partial(show, file.stem))
         reports.append(read_report(path))
     return sorted(reports, key=lambda report: Version(report["environment"]["jax"]))
 

@@ -59,22 +59,20 @@ def read_requirements(text: str) -> tuple[str, ...]:
 
 
 def open_environment(
-    text: str,
-    python: str | None = None,
-    prereleases: bool = False,
-    say: Callable[[str], object] = lambda line: None,
-    also: Sequence[str] = ("pytest-benchmark",),
+    text: str, python: str | None = None, prereleases: bool = False, say: Callable[[str], object] = lambda line: None
 ) -> Environment:
     """The environment that a user means: a folder that is one, or requirements to make it of. Raises `StackError`."""
     if not Path(text).is_dir():
-        return make_environment(Stack(read_requirements(text), python, prereleases), also, say)
+        return make_environment(Stack(read_requirements(text), python, prereleases), say=say)
     if python:
         raise StackError(f"{text} is an environment, which has its Python; drop {python}")
     return describe(_interpreter(Path(text)))
 
 
 def make_environment(
-    stack: Stack, also: Sequence[str] = ("pytest-benchmark",), say: Callable[[str], object] = lambda line: None
+    stack: Stack,
+    also: Sequence[str] = ("pytest-benchmark", "pytest-xdist"),
+    say: Callable[[str], object] = lambda line: None,
 ) -> Environment:
     """An environment with the stack, what meshproof needs, and ``also``; the one that exists already, if it does.
 

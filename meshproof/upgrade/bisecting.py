@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -156,7 +157,7 @@ def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], objec
     return Step(package, order[low], suspects, {**good, package: order[low]}, {**good, package: order[high]})
 
 
-def describe(origin: Origin, select: str) -> str:
+def describe(origin: Origin, options: Sequence[str] = ()) -> str:
     """The verdict, the fact before and after, and a line that shows it again."""
     fact, step = origin.fact, origin.steps[0]
     if origin.certain:
@@ -164,13 +165,13 @@ def describe(origin: Origin, select: str) -> str:
     else:
         named = chain.from_iterable([f"{each.package} {version}" for version in each.suspects] for each in origin.steps)
         verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed or run alone"
-    stacks = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
+    old, new = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
     lines = [
         verdict,
         f"{fact.change}: {fact.kind} {fact.place} of {fact.case or 'the stack'}",
         f"  before: {fact.old}",
         f"  after:  {fact.new}",
         *(f"  {line}" for line in fact.detail.splitlines()),
-        "again: meshproof upgrade --from {} --to {}".format(*stacks) + (f" -k '{select}'" if select else ""),
+        f"again: {shlex.join(['meshproof', 'upgrade', '--from', old, '--to', new, *options])}",
     ]
     return "\n".join(lines)

@@ -43,7 +43,7 @@ def upgrade(
     from meshproof.report import ReportError
     from meshproof.timing.ab import AbError, run_ab
     from meshproof.upgrade.progress import show_progress
-    from meshproof.upgrade.runs import NEEDED, RunError
+    from meshproof.upgrade.runs import RunError
     from meshproof.upgrade.upgrading import judge, next_step, run_both, write_upgrade
 
     say = partial(typer.echo, err=True)
@@ -51,12 +51,12 @@ def upgrade(
         classes, chosen = read_classes(fail_on), selection(select, target, impl)
         output.mkdir(parents=True, exist_ok=True)
         given = ((old, old_python), (new, new_python))
-        environments = [open_environment(*each, pre, say, NEEDED) for each in given]
+        environments = [open_environment(*each, pre, say) for each in given]
         with show_progress() as show:
             reports = run_both(environments, chosen, output, show)
         times = run_ab(environments, ["benchmarks", *chosen], rounds=40, sessions=2, say=say) if benchmarks else []
         comparison = judge(reports, times)
-        advice = next_step(comparison, (old, new))
+        advice = next_step(comparison, selection("", target, impl))
         paths = write_upgrade(output, reports, comparison, environments, advice)
     except KeyboardInterrupt:
         fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)
@@ -88,14 +88,14 @@ def bisect(
     from meshproof.report import ReportError
     from meshproof.upgrade.bisecting import BisectError, describe, read_pins
     from meshproof.upgrade.bisecting import bisect as find_origin
-    from meshproof.upgrade.runs import NEEDED, RunError, run_suites
+    from meshproof.upgrade.runs import RunError, run_suites
 
     say = partial(typer.echo, err=True)
     known: dict[Path, dict[str, Any]] = {}
 
     def run(pins: Mapping[str, str]) -> dict[str, Any]:
         stack = tuple(f"{name}=={version}" for name, version in pins.items())
-        environment = make_environment(Stack(stack, prereleases=pre), NEEDED)
+        environment = make_environment(Stack(stack, prereleases=pre))
         if environment.python not in known:
             say(f"suites on {','.join(stack)}")
             known[environment.python] = run_suites(environment, chosen, cache_folder() / f"bisect-{os.getpid()}.json")
@@ -111,7 +111,7 @@ def bisect(
         fail(str(error))
     finally:
         (cache_folder() / f"bisect-{os.getpid()}.json").unlink(missing_ok=True)
-    typer.echo(describe(origin, select))
+    typer.echo(describe(origin, chosen))
     raise typer.Exit(0 if origin.certain else 2)
 
 

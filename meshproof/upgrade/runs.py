@@ -13,9 +13,6 @@ from typing import Any
 from meshproof.environments import Environment, cache_folder
 from meshproof.report import ReportError, read_report
 
-NEEDED = ("pytest-benchmark", "pytest-xdist")
-"""What an environment has besides a stack and what meshproof needs."""
-
 FIXED = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 PROGRESS = re.compile(r"\[ *(\d+)%\]")
 SHOWN = 15

@@ -15,6 +15,7 @@ from meshproof.comparison.output import markdown
 from meshproof.environments import Environment
 from meshproof.files import replace_text
 from meshproof.timing.ab import Paired
+from meshproof.upgrade.bisecting import STACK
 from meshproof.upgrade.runs import run_suites
 
 SIDES = ("from", "to")
@@ -60,12 +61,16 @@ def _difference(paired: Paired) -> Difference:
     return Difference(TIMES[comparison.outcome], "time", None, name, old, f"{new}, {verdict}", detail)
 
 
-def next_step(comparison: Comparison, stacks: Sequence[str]) -> str | None:
-    """The command that finds the release to blame for the first thing that regressed."""
+def next_step(comparison: Comparison, options: Sequence[str] = ()) -> str | None:
+    """The command that finds the release to blame for the first thing that regressed; none where none differs."""
     first = next((each for each in comparison.differences if each.change == "regressed" and each.case), None)
-    if first is None or first.case is None:
+    moved = [name for name in STACK if comparison.old[name] != comparison.new[name]]
+    if first is None or first.case is None or not moved:
         return None
-    words = ["meshproof", "bisect", "--good", stacks[0], "--bad", stacks[1], "-k", first.case.partition("@")[0]]
+    good, bad = (
+        ",".join(f"{STACK[name]}=={stack[name]}" for name in moved) for stack in (comparison.old, comparison.new)
+    )
+    words = ["meshproof", "bisect", "--good", good, "--bad", bad, "-k", first.case.partition("@")[0], *options]
     return shlex.join([*words, *(["--clause", first.place] if first.kind == "clause" else [])])
 
 

@@ -1,31 +1,31 @@
 """Whoever looks for what differs between runs sees it."""
 
-from tests.stability import differences, verdicts
-
-REPORT = {
-    "clauses": [
-        {
-            "id": "NUM-2",
-            "tests": [
-                {"id": "suites/test_a.py::test_a[fsdp]", "status": "proved", "margin": 0.25, "ratio": None},
-                {"id": "suites/test_a.py::test_a[zero1]", "status": "proved", "margin": 0.5, "ratio": None},
-            ],
-        }
-    ]
-}
+from tests.comparing import CASES, report
+from tests.stability import differences
 
 
 def test_equal_runs_do_not_differ():
     """The same report says the same."""
-    assert list(differences(verdicts(REPORT), verdicts(REPORT))) == []
+    assert list(differences(report(), report())) == []
 
 
 def test_a_last_bit_is_a_difference():
     """A margin that differs in its last bit is named, and so is a test that only one run has."""
-    first, other = verdicts(REPORT), verdicts(REPORT)
-    other["suites/test_a.py::test_a[fsdp]"] = ("proved", 0.25000000000000006, None)
-    del other["suites/test_a.py::test_a[zero1]"]
-    assert list(differences(first, other)) == [
-        "suites/test_a.py::test_a[fsdp]: ('proved', 0.25, None), then ('proved', 0.25000000000000006, None)",
-        "suites/test_a.py::test_a[zero1]: ('proved', 0.5, None), then no such test",
+    other = report()
+    other["clauses"][0]["tests"][0]["margin"] = 0.20000000000000004
+    lost = other["clauses"][1]["tests"].pop()["id"]
+    clause, test = "suites/test_COM-4.py::test", f"[{CASES[0]}]"
+    assert list(differences(report(), other)) == [
+        f"{clause}{test}: ('proved', 0.2, None), then ('proved', 0.20000000000000004, None)",
+        f"{lost}: ('proved', 0.2, None), then no such test",
+        "1 fact of kind clause in the old report only",
+        f"gone: clause of {CASES[1]}, NUM-3: proved, then not judged",
     ]
+
+
+def test_a_fact_that_no_verdict_shows_is_a_difference():
+    """The bits of the final state, which no clause is about."""
+    other = report()
+    other["cases"][0]["digest"] = "cd" * 32
+    [found] = differences(report(), other)
+    assert found.startswith(f"changed: numbers of {CASES[0]}")

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import Distribution, PackageNotFoundError, distributions, version
 from typing import Any
 
 import jax
 from packaging.specifiers import SpecifierSet
 
-PACKAGES = {
-    "jax": "jax",
-    "jaxlib": "jaxlib",
-    "flax": "flax",
-    "optax": "optax",
-    "orbax": "orbax-checkpoint",
-    "numpy": "numpy",
-}
+from meshproof.report import ORIGIN, PACKAGES
 
 DEFAULTS: dict[str, tuple[tuple[str, Any], ...]] = {
     "mesh_axis_types": ((">=0.9.0", "Explicit"), ("<0.9.0", "Auto")),
@@ -46,8 +40,23 @@ def describe() -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "defaults": probe_defaults(),
-        "packages": dict(sorted((found.name.lower(), found.version) for found in distributions())),
+        "packages": dict(sorted((found.name.lower(), version_of(found)) for found in distributions())),
     }
+
+
+def version_of(installed: Distribution) -> str:
+    """The version, and where it is from unless an index had it: a wheel's name, or an address without its folder.
+
+    That is kept by whatever installed it, in ``direct_url.json`` (https://packaging.python.org, "Direct URL Data
+    Structure").
+    """
+    direct = installed.read_text("direct_url.json")
+    if direct is None:
+        return installed.version
+    origin = json.loads(direct)
+    commit = origin.get("vcs_info", {}).get("commit_id")
+    name = origin["url"].rstrip("/").rpartition("/")[2]
+    return f"{installed.version}{ORIGIN}{f'{name} at {commit}' if commit else name}"
 
 
 def probe_defaults() -> dict[str, Any]:

@@ -25,7 +25,20 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 SIGNS = {"proved": "✓", "failed": "✗", "expected-failure": "x", "not-supported": "–", "not-exercised": "?"}
 """What stands for a status in a matrix."""
 
-VERSIONED = ("python", "jax", "jaxlib", "flax", "optax", "orbax", "numpy")
+PACKAGES = {
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "flax": "flax",
+    "optax": "optax",
+    "orbax": "orbax-checkpoint",
+    "numpy": "numpy",
+}
+"""The distributions that a report's environment names, by its short names of them."""
+
+ORIGIN = " of "
+"""In the version of a distribution, before what it is from where no index had it."""
+
+VERSIONED = ("python", *PACKAGES)
 """What of a report's environment is a version."""
 
 

@@ -128,3 +128,12 @@ def test_advice_names_the_clause_and_the_case():
     failed = Difference("regressed", "clause", CASES[0], "COM-4", "proved", "failed")
     words = "meshproof bisect --good jax==0.11.0 --bad jax==0.12.0.1 -k fsdp-jax-toy --impl mine --clause COM-4"
     assert next_step(replace(comparison, differences=(failed,)), ["--impl", "mine"]) == words
+
+
+def test_a_local_wheel_is_no_release_to_bisect():
+    """Though the version is an index's too, and another package moved as well."""
+    packages = {"optax": "0.2.8 of optax-0.2.8-py3-none-any.whl"}
+    failed = Difference("regressed", "clause", CASES[0], "COM-4", "proved", "failed")
+    comparison = replace(compare(report(numpy="2.5.0"), report(packages=packages)), differences=(failed,))
+    assert next_step(comparison) is None
+    assert "from optax 0.2.8 to optax 0.2.8 of optax-0.2.8-py3-none-any.whl" in comparison.sentence

@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal, get_args
 
+from meshproof.report import PACKAGES, VERSIONED
+
 Change = Literal["regressed", "gone", "changed", "new", "improved", "same"]
 CHANGES: tuple[Change, ...] = get_args(Change)
 """The most serious first."""
@@ -22,6 +24,9 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Outcome = Literal["regressed", "cannot tell", "changed", "same"]
+NAMED = 4
+"""Packages that the verdict names."""
+
 EXIT_CODES: dict[Outcome, int] = {"regressed": 1, "cannot tell": 2, "changed": 0, "same": 0}
 
 
@@ -111,7 +116,16 @@ class Comparison:
 
 def _versions(stack: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Of one of two stacks, what matters most of what differs; where nothing does, its JAX and Flax."""
-    for named in (("jax", "flax", "optax", "orbax"), ("jaxlib", "numpy", "python")):
-        if told := [f"{name} {stack[name]}" for name in named if stack[name] != other[name]]:
-            return ", ".join(told)
+    own, others = installed(stack), installed(other)
+    for named in (("jax", "flax", "optax", "orbax"), ("jaxlib", "numpy", "python"), sorted({**own, **others})):
+        if moved := [name for name in named if own.get(name) != others.get(name)]:
+            rest = f" and {len(moved) - NAMED} packages more" if len(moved) > NAMED else ""
+            return ", ".join(f"{name} {own.get(name, 'absent')}" for name in moved[:NAMED]) + rest
     return f"jax {stack['jax']}, flax {stack['flax']}"
+
+
+def installed(stack: Mapping[str, Any]) -> dict[str, Any]:
+    """Every distribution with its version and origin, those with short names under these."""
+    packages = dict(stack["packages"])
+    named = {name: packages.pop(PACKAGES.get(name, name), stack[name]) for name in VERSIONED}
+    return named | packages

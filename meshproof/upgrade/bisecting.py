@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from meshproof.comparison import Difference, compare
 from meshproof.environments import StackError, releases
+from meshproof.report import PACKAGES
 from meshproof.upgrade.runs import RunError
 
 Pins = Mapping[str, str]
@@ -21,7 +22,7 @@ Pins = Mapping[str, str]
 Run = Callable[[Pins], dict[str, Any]]
 """The report of the suites on a stack. Raises `StackError` or `RunError` where there can be none."""
 
-STACK = {"jax": "jax", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint", "numpy": "numpy"}
+STACK = {name: package for name, package in PACKAGES.items() if name != "jaxlib"}
 """Packages that may be to blame, by their names in a report; jaxlib goes with jax."""
 
 SOUGHT = ("regressed", "gone", "changed")

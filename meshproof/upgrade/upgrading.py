@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from meshproof.comparison import Change, Comparison, Difference, compare
+from meshproof.comparison import Change, Comparison, Difference, compare, installed
 from meshproof.comparison.output import markdown
 from meshproof.environments import Environment
 from meshproof.files import replace_text
+from meshproof.report import ORIGIN
 from meshproof.timing.ab import Paired
 from meshproof.upgrade.bisecting import STACK
 from meshproof.upgrade.runs import run_suites
@@ -62,14 +63,17 @@ def _difference(paired: Paired) -> Difference:
 
 
 def next_step(comparison: Comparison, options: Sequence[str] = ()) -> str | None:
-    """The command that finds the release to blame for the first thing that regressed; none where none differs."""
+    """The command that finds the release to blame for the first thing that regressed.
+
+    None where none differs, or where something moved that is no release, as a local wheel is.
+    """
     first = next((each for each in comparison.differences if each.change == "regressed" and each.case), None)
-    moved = [name for name in STACK if comparison.old[name] != comparison.new[name]]
-    if first is None or first.case is None or not moved:
+    old, new = installed(comparison.old), installed(comparison.new)
+    moved = [name for name in STACK if old[name] != new[name]]
+    local = any(ORIGIN in stack[name] for stack in (old, new) for name in moved)
+    if first is None or first.case is None or not moved or local:
         return None
-    good, bad = (
-        ",".join(f"{STACK[name]}=={stack[name]}" for name in moved) for stack in (comparison.old, comparison.new)
-    )
+    good, bad = (",".join(f"{STACK[name]}=={stack[name]}" for name in moved) for stack in (old, new))
     words = ["meshproof", "bisect", "--good", good, "--bad", bad, "-k", first.case.partition("@")[0], *options]
     return shlex.join([*words, *(["--clause", first.place] if first.kind == "clause" else [])])
 

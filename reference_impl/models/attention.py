@@ -1,11 +1,14 @@
 """Causal multi-head attention: of a device's own keys, and of keys that come round a ring of devices.
 
+In bfloat16 on CUDA a device's own are left to cuDNN's fused kernel, which never holds the (T, S) weights in memory.
+
 Dims: B batch, T queries, S keys, H heads, K head_dim. Every head looks by itself, a query at keys up to its position.
 """
 
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +20,21 @@ MASKED = -1e30
 
 def attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
     """(B, T, H, K): the values of the keys that each query sees, weighted by the softmax of its scores."""
+    if fits_cudnn(q_BxTxHxK, jax.devices()[0]):
+        return jax.nn.dot_product_attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, is_causal=True, implementation="cudnn")
     p_BxHxTxS = jax.nn.softmax(scores(q_BxTxHxK, k_BxSxHxK, 0, 0))
     return jnp.einsum("bhts,bshk->bthk", p_BxHxTxS, v_BxSxHxK)
+
+
+def fits_cudnn(q_BxTxHxK: jax.Array, device: Any) -> bool:
+    """Whether cuDNN's fused attention takes such queries there: ``jax.nn.dot_product_attention`` raises where not.
+
+    That is 16-bit floats with a K that is a multiple of 8 up to 128, on NVIDIA's Ampere or newer.
+    """
+    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+        return False
+    narrow, head_dim = q_BxTxHxK.dtype in (jnp.bfloat16, jnp.float16), q_BxTxHxK.shape[-1]
+    return narrow and head_dim % 8 == 0 and head_dim <= 128 and int(device.compute_capability.split(".")[0]) >= 8
 
 
 def ring_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array, over: str) -> jax.Array:

@@ -2,6 +2,7 @@
 # make test          the tests of the instruments themselves
 # make mutants       do the suites see every fault that an operator plants in a strategy?
 # make stability     twenty runs of the suites in random orders: do they all say the same?
+# make peers         is the model in PyTorch that the book is timed beside the same one? in an environment of its own
 # make foreign       what docs/foreign.md reports: trainers that nobody here wrote, in an environment of their own
 #
 # Python and make are all that is needed; make test looks at pages in Chromium too.
@@ -22,7 +23,7 @@ ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRA
 BIN := $(ENVIRONMENT)/bin
 READY := $(ENVIRONMENT)/ready
 
-.PHONY: conformance test mutants stability foreign benchmark spec lint clean
+.PHONY: conformance test mutants stability foreign peers benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
 conformance: $(READY)
@@ -44,6 +45,12 @@ foreign: # fails where one of them does, and only after both were asked
 	failed=0; for module in keras_distribution haliax_fsdp; do \
 		$(ENVIRONMENT)-foreign/bin/python -m pytest suites/ --impl docs.foreign.$$module $(ARGS) || failed=1; \
 	done; exit $$failed
+
+peers:
+	$(PYTHON) -m venv $(ENVIRONMENT)-peers
+	$(ENVIRONMENT)-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+		--requirement benchmarks/peers/requirements.txt $(addprefix --constraint ,$(CONSTRAINTS))
+	$(ENVIRONMENT)-peers/bin/python -m pytest tests/benchmarks/test_peers.py $(ARGS)
 
 benchmark: $(READY) # alone: what runs beside it is timed with it
 	$(BIN)/python -m pytest benchmarks/ $(ARGS)

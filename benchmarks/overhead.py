@@ -130,13 +130,13 @@ def report() -> str:
     )
 
 
-def insert(text: str, rows: str) -> str:
-    """A document with the table between its markers. Raises ``ValueError`` where it lacks one of them."""
-    head, found, rest = text.partition(BEGIN)
-    _, closed, tail = rest.partition(END)
+def between(text: str, rows: str, begin: str = BEGIN, end: str = END) -> str:
+    """A document with these rows between its markers. Raises ``ValueError`` where it lacks one of them."""
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
     if not (found and closed):
-        raise ValueError(f"the document has no {BEGIN} … {END}: put both where the table shall stand")
-    return f"{head}{BEGIN}\n{rows}\n{END}{tail}"
+        raise ValueError(f"the document has no {begin} … {end}: put both where the table shall stand")
+    return f"{head}{begin}\n{rows}\n{end}{tail}"
 
 
 if __name__ == "__main__":
@@ -145,5 +145,5 @@ if __name__ == "__main__":
     with jax.default_matmul_precision("float32"):
         found = report()
     for path in map(Path, sys.argv[1:]):
-        replace_text(path, insert(path.read_text(encoding="utf-8"), found))
+        replace_text(path, between(path.read_text(encoding="utf-8"), found))
     print(found)

@@ -103,9 +103,18 @@ def compare_pairs(old: Sequence[float], new: Sequence[float]) -> Ratio:
     if len(old) < ROUNDS:
         raise SampleError(f"{len(old)} pairs of rounds; expected {ROUNDS} or more")
     steps = _logarithms(new) - _logarithms(old)
-    outside = _outside(len(steps))
-    steps.sort()
-    return Ratio(*np.exp([np.median(steps), steps[outside], steps[-1 - outside]]).tolist())
+    return Ratio(*np.exp(median_interval(steps.tolist())).tolist())
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median of a sample, and the least and the greatest that the true one may be.
+
+    The interval is that of `compare_pairs`, in the unit of the values. Raises `SampleError` for fewer than `ROUNDS`.
+    """
+    if len(values) < ROUNDS:
+        raise SampleError(f"{len(values)} values; expected {ROUNDS} or more")
+    ordered, outside = sorted(values), _outside(len(values))
+    return median(ordered), ordered[outside], ordered[-1 - outside]
 
 
 def _compare(old: Sample, new: Sample) -> Ratio:

@@ -37,6 +37,6 @@ def test_without_its_single_device_there_is_no_row():
 def test_table_stands_between_its_markers():
     """The table replaces what stood between its markers; a document without them is refused."""
     text = f"before\n{overhead.BEGIN}\nold\n{overhead.END}\nafter\n"
-    assert overhead.insert(text, "new") == f"before\n{overhead.BEGIN}\nnew\n{overhead.END}\nafter\n"
+    assert overhead.between(text, "new") == f"before\n{overhead.BEGIN}\nnew\n{overhead.END}\nafter\n"
     with pytest.raises(ValueError, match="put both where the table shall stand"):
-        overhead.insert("no markers", "new")
+        overhead.between("no markers", "new")

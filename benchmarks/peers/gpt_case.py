@@ -1,0 +1,43 @@
+"""Which case is compared: the transformer of a size on a single device, trained with Adam."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.sizes import SIZES
+from meshproof.cases import Case, load_cases
+
+PEERS = ("tiny", "small", "gpt2-124m", "gpt2-xl-1.5b")
+"""The sizes that have a transformer."""
+
+WITH_ADAM = "gpt2-124m"
+"""The size whose optimizer all are compared with: the smaller ones have another in the suites."""
+
+
+def find_case(size: str, target: str) -> Case:
+    """The case. Raises ``ValueError`` for a size without a transformer."""
+    if size not in PEERS:
+        raise ValueError(f"--size {size}: expected one that has a transformer: {', '.join(PEERS)}")
+    case = single_device(size, target)
+    optimizer = single_device(WITH_ADAM, target).strategy.optimizer  # type: ignore[attr-defined]
+    return replace(case, strategy=replace(case.strategy, optimizer=optimizer))  # type: ignore[type-var]
+
+
+def single_device(size: str, target: str) -> Case:
+    """The transformer of a size, on one device."""
+    return next(case for case in load_cases(SIZES[size], (target,)) if case.id.startswith("single_device-jax-gpt@"))
+
+
+def numbers(case: Case) -> dict[str, Any]:
+    """The case by its numbers, which are those of the peer's `Spec`."""
+    strategy: Any = case.strategy
+    network = strategy.network
+    while not hasattr(network, "head_dim"):
+        network = network.model
+    return {
+        **{name: getattr(network, name) for name in ("embed", "heads", "head_dim", "blocks")},
+        "dtype": case.contract.compute_dtype,
+        "rematerialised": case.contract.rematerialises,
+        **vars(strategy.optimizer),
+    }

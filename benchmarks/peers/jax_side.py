@@ -1,0 +1,71 @@
+"""JAX's side of a comparison: the windows that `pytest benchmarks/` times, and what the other side starts from."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cached_property
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.judges import Judge
+from benchmarks.peers.gpt_case import find_case
+from benchmarks.peers.handover import write_handover
+from benchmarks.record import machine, matmul_precision, stack
+from benchmarks.window import STEPS, Window
+from meshproof.arrays import host
+from meshproof.returned import canonical
+
+CUDA_PACKAGES = ("jax-cuda", "nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cudnn", "triton")
+
+
+class JaxSide:
+    """The book's step of a size on one device of the target; starts the backend, which takes memory as it needs it."""
+
+    def __init__(self, size: str, target: str) -> None:
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        if target == "cpu":
+            jax.config.update("jax_platforms", "cpu")
+        self.case = find_case(size, target)
+        precision = matmul_precision(self.case)
+        jax.config.update("jax_default_matmul_precision", None if precision == "default" else precision)
+
+    @cached_property
+    def timed(self) -> Window:
+        """The windows."""
+        return Window(self.case)
+
+    def hand_over(self, path: Path) -> Judge:
+        """Write the start values and the batches; returns who judges the losses of both sides."""
+        state = self.timed.start()
+        parameters = host(canonical(self.case.strategy.parameters(state), "parameters"))
+        write_handover(path, parameters, self.timed.host_batches)
+        return self.timed.judge
+
+    def warm_up(self, judge: Judge) -> None:
+        """Compile, and see to it that nothing compiles any more. Raises ``WindowError``."""
+        self.timed.judge = judge
+        self.timed.warm_up()
+
+    def window(self) -> dict[str, Any]:
+        """The seconds of a step, the losses, and that of the state left behind. Raises ``WindowError``."""
+        arguments, _ = self.timed.set_up()
+        start = time.perf_counter()
+        self.timed.run(*arguments)
+        seconds = (time.perf_counter() - start) / STEPS
+        self.timed.check()
+        return {"seconds": seconds, "losses": self.timed.losses}
+
+    def facts(self) -> dict[str, Any]:
+        """Versions, the machine, and the most bytes that JAX held on the device; ``None`` where it does not tell."""
+        stats = jax.devices()[0].memory_stats() or {}
+        found = {each.name.lower(): each.version for each in distributions()}
+        cuda = {name: version for name, version in found.items() if name.startswith(CUDA_PACKAGES)}
+        return {
+            "versions": stack() | dict(sorted(cuda.items())),
+            "machine": machine(),
+            "peak_memory_bytes": stats.get("peak_bytes_in_use"),
+        }

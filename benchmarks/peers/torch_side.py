@@ -1,0 +1,103 @@
+"""PyTorch's side of a comparison: windows as `benchmarks.window` has them, of the peer under ``torch.compile``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers.gpt import GPT, Spec, make_adam
+from benchmarks.peers.handover import read_handover
+from benchmarks.peers.processes import PeerError
+
+WARM_UPS = 2
+"""Windows before the first that is timed: the first compiles, the second must not."""
+
+
+def device_of(target: str) -> torch.device:
+    """Where the peer is run. Raises `PeerError` where ``target`` is native and PyTorch finds no CUDA device."""
+    if target == "native" and not torch.cuda.is_available():
+        raise PeerError(
+            f"--target native: PyTorch {torch.__version__} finds no CUDA device, though JAX finds an accelerator; "
+            "install a torch that is built for this host's CUDA driver"
+        )
+    return torch.device("cuda" if target == "native" else "cpu")
+
+
+class TorchSide:
+    """The peer, from the start values and on the batches of the file ``handover``. Raises as `device_of` does."""
+
+    def __init__(self, handover: Path, spec: Spec, target: str) -> None:
+        self.device = device_of(target)
+        torch.set_float32_matmul_precision("highest")
+        self.start, batches = read_handover(handover)
+        self.batches = [
+            [torch.tensor(batch[name], dtype=torch.int64, device=self.device) for name in "xy"] for batch in batches
+        ]
+        self.model = GPT(spec, self.start).to(self.device)
+        self.optimizer = make_adam(spec, self.model, fused=self.device.type == "cuda")
+        self.loss = torch.compile(self.model, fullgraph=True, dynamic=False)
+
+    def warm_up(self) -> None:
+        """Compile, and see to it that nothing compiles any more. Raises where a window after the first does."""
+        self.run()
+        with torch.compiler.set_stance("fail_on_recompile"):
+            for _ in range(WARM_UPS - 1):
+                self.run()
+
+    def window(self) -> dict[str, Any]:
+        """The seconds of a step, the losses, and that of the state left behind. Raises where anything is compiled."""
+        with torch.compiler.set_stance("fail_on_recompile"):
+            return self.run()
+
+    def run(self) -> dict[str, Any]:
+        """A window, from the start values and zero moments."""
+        self.reset()
+        *batches, last = self.batches
+        losses = []
+        self.wait()
+        start = time.perf_counter()
+        for x_BxT, y_BxT in batches:
+            loss = self.loss(x_BxT, y_BxT)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.detach())
+        self.wait()
+        seconds = (time.perf_counter() - start) / len(batches)
+        losses.append(self.loss(*last).detach())
+        return {"seconds": seconds, "losses": [float(loss) for loss in losses]}
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """The start values, and moments of zero where there are any yet."""
+        for path, leaf in self.model.leaves.items():
+            leaf.copy_(torch.from_numpy(self.start[path]))
+        for moments in self.optimizer.state.values():
+            for moment in moments.values():
+                moment.zero_()
+
+    def wait(self) -> None:
+        """Until the device has done all that it was told; a CPU has."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The parameters as they are now, by path."""
+        return {path: leaf.detach().cpu().numpy() for path, leaf in self.model.leaves.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Versions, the device's name, and the most bytes that PyTorch held there; ``None`` on a CPU."""
+        cuda = self.device.type == "cuda"
+        return {
+            "versions": {
+                "torch": torch.__version__,
+                "torch's CUDA": torch.version.cuda,
+                "torch's cuDNN": torch.backends.cudnn.version(),
+            },
+            "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "peak_memory_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        }

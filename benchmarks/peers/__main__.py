@@ -34,6 +34,8 @@ def main(
 ) -> None:
     """Measure a size in JAX and in PyTorch: the same model, start, batches, dtype and Adam, in turn."""
     try:
+        if output and not output.parent.is_dir():
+            raise PeerError(f"--output {output}: there is no folder {output.parent}; make it, or name another")
         result = measure(
             size.value, settle(target and target.value), rounds, sessions, say=lambda line: typer.echo(line, err=True)
         )

@@ -146,6 +146,7 @@ def test_silent_process_is_given_up(monkeypatch):
         (["--size", "tiny", "--target", "tpu"], "'tpu' is not one of 'cpu', 'native'"),
         (["--size", "tiny", "--rounds", "3"], "'--rounds'"),
         (["--size", "tiny", "--target", "native"], "JAX finds no accelerator on this host; --target cpu compares"),
+        (["--size", "tiny", "--output", "/none/a.json"], "--output /none/a.json: there is no folder /none; make it"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(arguments, message):

@@ -32,8 +32,7 @@ def summarise(result: dict[str, Any]) -> str:
             "|---|---|---|---|---|",
             *(row(name, result["frameworks"][name]) for name in FRAMEWORKS),
             "",
-            f"JAX takes {ratio['guess']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] of PyTorch's time"
-            f"{verdict}. "
+            f"JAX takes {ratio['guess']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] of PyTorch's time{verdict}. "
             f"Losses differ by {result['losses_apart']:.1e} at most; judged by {judge['name']}.",
             "",
             f"- command: `{result['command']}`",

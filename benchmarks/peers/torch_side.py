@@ -13,9 +13,6 @@ from benchmarks.peers.gpt import GPT, Spec, make_adam
 from benchmarks.peers.handover import read_handover
 from benchmarks.peers.processes import PeerError
 
-WARM_UPS = 2
-"""Windows before the first that is timed: the first compiles, the second must not."""
-
 
 def device_of(target: str) -> torch.device:
     """Where the peer is run. Raises `PeerError` where ``target`` is native and PyTorch finds no CUDA device."""
@@ -42,11 +39,9 @@ class TorchSide:
         self.loss = torch.compile(self.model, fullgraph=True, dynamic=False)
 
     def warm_up(self) -> None:
-        """Compile, and see to it that nothing compiles any more. Raises where a window after the first does."""
+        """Compile in a first window, and see to it that a second compiles nothing: there it raises."""
         self.run()
-        with torch.compiler.set_stance("fail_on_recompile"):
-            for _ in range(WARM_UPS - 1):
-                self.run()
+        self.window()
 
     def window(self) -> dict[str, Any]:
         """The seconds of a step, the losses, and that of the state left behind. Raises where anything is compiled."""

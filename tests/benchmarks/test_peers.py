@@ -159,6 +159,12 @@ def test_another_dtype_is_noticed(handover, judgement):
     assert problems(judgement, side, side.run()["losses"])[0]
 
 
+def test_rematerialised_peer_compiles(handover, judgement):
+    """As the largest size has it, in one graph; and its losses are the truth's."""
+    side = TorchSide(handover, spec(rematerialised=True), "cpu")
+    assert problems(judgement, side, side.run()["losses"]) == ([], [])
+
+
 @pytest.mark.parametrize("learning_rate", [3e-4, 1e-3, 0.0])
 def test_mixed_precision_is_judged_as_the_book_is(tmp_path, learning_rate):
     """In bfloat16 the peer passes the judge that the book's own step must pass; with another learning rate not."""
@@ -197,3 +203,14 @@ def test_pytorch_without_cuda_is_refused(handover):
     side.close()
     with pytest.raises(PeerError, match=r"^--target native: PyTorch .* finds no CUDA device, though JAX finds"):
         measure("tiny", "native", rounds=8, sessions=1, say=lambda line: None)
+
+
+def test_compiling_within_a_window_is_noticed(handover):
+    """A window in which something is compiled anew raises, and gives no time."""
+    side = TorchSide(handover, spec(), "cpu")
+    side.loss = torch.compile(side.model, backend="eager", fullgraph=True, dynamic=False)
+    side.warm_up()
+    side.window()
+    side.batches = [[tokens[:8] for tokens in batch] for batch in side.batches]
+    with pytest.raises(RuntimeError, match="recompile"):
+        side.window()

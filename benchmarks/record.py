@@ -18,6 +18,7 @@ from benchmarks.program import Program
 from benchmarks.window import STEPS
 from meshproof.cases import Case, has_member
 from meshproof.environment import versions
+from meshproof.schedules import count
 
 STACK = ("jax", "jaxlib", "flax", "optax", "python")
 
@@ -54,10 +55,20 @@ def identity(case: Case, size: str) -> dict[str, Any]:
         "mesh": case.mesh,
         "dtype": case.contract.compute_dtype,
         "model": f"{case.strategy.model}/{size}",
+        "variant": getattr(case.strategy, "variant", ""),
         "batch_size": getattr(case.strategy, "batch_size", None),
+        "pipeline": pipeline(case),
         "matmul_precision": matmul_precision(case),
         "steps_per_window": STEPS,
     }
+
+
+def pipeline(case: Case) -> dict[str, int] | None:
+    """Stages, microbatches and chunks a stage, counted from the schedule; ``None`` of what is no pipeline."""
+    if not has_member(case.strategy, "schedule"):
+        return None
+    counts = count(case.strategy.schedule)  # type: ignore[attr-defined]
+    return {"stages": counts.stages, "microbatches": counts.microbatches, "chunks": counts.chunks}
 
 
 def stack() -> dict[str, str | None]:

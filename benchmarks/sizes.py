@@ -7,6 +7,7 @@ from meshproof.cases import REFERENCE
 SIZES = {
     "book": REFERENCE,
     "tiny": f"{REFERENCE}.sizes.tiny",
+    "sweep": f"{REFERENCE}.sizes.sweep",
     "small": f"{REFERENCE}.sizes.small",
     "mlp-8192": f"{REFERENCE}.sizes.mlp_8192",
     "gpt2-124m": f"{REFERENCE}.sizes.gpt2_124m",

@@ -14,6 +14,7 @@ import typer
 
 from meshproof.comparison.commands import compare
 from meshproof.failing import fail
+from meshproof.plots.commands import inline_benchmarks, plots
 from meshproof.upgrade.commands import bisect, upgrade
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ app.add_typer(expectations, name="expectations")
 app.command()(compare)
 app.command()(upgrade)
 app.command()(bisect)
+app.command()(plots)
 
 baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
 app.add_typer(baseline, name="baseline")
@@ -92,6 +94,9 @@ def spec(
 def html(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
     output: Annotated[Path | None, typer.Option(help="Write this; default the report's name with .html.")] = None,
+    benchmarks: Annotated[
+        list[Path] | None, typer.Option(metavar="BENCH.json", help="Draw these saved benchmarks too; repeatable.")
+    ] = None,
 ) -> None:
     """Write a report as one HTML page that needs nothing outside itself."""
     from meshproof.files import replace_text
@@ -99,10 +104,11 @@ def html(
     from meshproof.report import ReportError, read_report
 
     path = output or report.with_suffix(".html")
-    if path == report:
-        fail(f"{report} would be overwritten by its page: name another --output")
+    if path in (report, *(benchmarks or ())):
+        fail(f"{path} would be overwritten by its page: name another --output")
     try:
-        replace_text(path, render_page(read_report(report)))
+        pictures = inline_benchmarks(benchmarks) if benchmarks else []
+        replace_text(path, render_page(read_report(report), pictures=pictures))
     except (ReportError, OSError) as error:
         fail(str(error))
     typer.echo(f"{path} is the page of {report}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -22,10 +22,16 @@ from meshproof.report import SIGNS, STATUSES, describe_stack
 Report = Mapping[str, Any]
 
 
-def render_page(new: Report, old: Report | None = None, comparison: Mapping[str, Any] | None = None) -> str:
+def render_page(
+    new: Report,
+    old: Report | None = None,
+    comparison: Mapping[str, Any] | None = None,
+    pictures: Sequence[tuple[str, str | None, Sequence[str]]] = (),
+) -> str:
     """HTML that needs nothing outside itself, of reports as `read_report` returns them.
 
     ``comparison`` is that of ``old`` with ``new`` as JSON data; without it the page tells of the reports only.
+    ``pictures`` are of benchmarks: a heading, an element ``svg`` that is taken as it is, and what is left out.
     """
     reports = [("new", new)] if old is None else [("old", old), ("new", new)]
     differences = comparison["differences"] if comparison else []
@@ -47,6 +53,7 @@ def render_page(new: Report, old: Report | None = None, comparison: Mapping[str,
             homeless=find_failures(new, old, {None}),
             environment=compare_environments(new["environment"], old and old["environment"]),
             packages=compare_packages(new["environment"], old and old["environment"]),
+            pictures=pictures,
             runs=[(age, report["run"]["finished"], _command(report)) for age, report in reports],
         )
     )

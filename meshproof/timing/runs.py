@@ -34,6 +34,7 @@ class Benchmark:
     facts: Mapping[str, Any]
     stack: Mapping[str, Any]
     sample: Sample
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def machine(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class Benchmark:
         if "data" not in entry["stats"]:
             raise RunError(f"{name} was saved without its rounds; add --benchmark-save-data")
         sample = Sample(entry["stats"]["data"], info["witnesses"])
-        return cls(name, info["identity"], info["facts"], info["stack"], sample)
+        return cls(name, info["identity"], info["facts"], info["stack"], sample, info.get("measured") or {})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""How pictures look, and how they become files. Colours are Okabe and Ito's (2008), which the colour-blind tell apart.
+
+Nothing here is of pyplot: a figure belongs to who made it, and matplotlib's settings are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import cycle
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from meshproof.plots.reading import Step
+
+BLUE, RED, GREEN, PURPLE, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
+COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, "#000000"), "osD^vPX*"
+"""As many of the one as of the other less one: 56 pairs."""
+
+INK, QUIET, PALE = "#1d1f22", "#5d636b", "#c9cdd2"
+
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": QUIET,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e8eb",
+    "legend.frameon": False,
+    "lines.markersize": 5,
+    "savefig.dpi": 150,
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "text.parse_math": False,
+}
+"""Names are text, and no formulas. Artists take what is set where they are made: draw within ``rc_context(STYLE)``."""
+
+WIDTH, OUTSIDE, BETWEEN = 9.5, 0.9, 0.4
+"""Inches: of every picture, of what stands above and below its panels, and of a panel's title and ticks."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The answer to a question: what is drawn, ``None`` where nothing is, and what is left out and why."""
+
+    name: str
+    question: str
+    figure: Figure | None
+    remarks: tuple[str, ...] = ()
+
+
+def make_figure(question: str, heights: Sequence[float], columns: int, sources: Iterable[str], **layout: Any) -> Any:
+    """A figure with a row of panels for each height in inches, and its panels as an array (rows, columns).
+
+    ``sources`` are lines below them: what they are of.
+    """
+    figure = Figure(figsize=(WIDTH, OUTSIDE + sum(heights) + BETWEEN * len(heights)), layout="constrained")
+    figure.suptitle(question, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    figure.supxlabel("\n".join(sources), x=0.01, ha="left", fontsize=7.5, color=QUIET)
+    return figure, figure.subplots(len(heights), columns, squeeze=False, height_ratios=list(heights), **layout)
+
+
+def markings() -> Iterable[dict[str, Any]]:
+    """Colour and marker for one series after the other."""
+    return ({"color": colour, "marker": marker} for colour, marker in zip(cycle(COLOURS), cycle(MARKERS), strict=False))
+
+
+def render(picture: Picture, kind: str) -> bytes:
+    """The figure as ``svg`` or ``png``, the same bytes each time."""
+    stream = BytesIO()
+    metadata = {"Date": None, "Creator": "meshproof plots"} if kind == "svg" else {"Software": "meshproof plots"}
+    with rc_context(STYLE | {"svg.hashsalt": picture.name}):
+        if picture.figure is None:
+            raise ValueError(f"there is no picture of {picture.name}: {'; '.join(picture.remarks)}")
+        picture.figure.savefig(stream, format=kind, metadata=metadata)
+    return stream.getvalue()
+
+
+def label_series(series: Sequence[Sequence[Step]], *but: str) -> list[str]:
+    """A name for each: its strategy, and what tells it from the others beside it."""
+    facts = [_flat(own[0]) for own in series]
+    telling = [
+        name
+        for name in dict.fromkeys(name for each in facts for name in each)
+        if name not in (*but, "strategy") and len({each.get(name) for each in facts}) > 1
+    ]
+    return [
+        ", ".join([own[0].strategy, *filter(None, (each.get(name) for name in telling))])
+        for own, each in zip(series, facts, strict=True)
+    ]
+
+
+def name_panel(steps: Iterable[Step]) -> str:
+    """The model of a panel's steps."""
+    return ", ".join(dict.fromkeys(str(step.identity["model"]) for step in steps))
+
+
+def _flat(step: Step) -> dict[str, str]:
+    """What a step is of, as words."""
+    known = step.known() | {"mesh": step.mesh, "batch_size": f"batch {step.batch}"}
+    pipeline = known.pop("pipeline", None) or {}
+    versions = known.pop("stack")
+    known |= {"chunks": f"{pipeline.get('chunks', 1)} chunks a stage", "jax": f"jax {versions.get('jax')}"}
+    return {name: str(value) for name, value in known.items() if value not in (None, "")}
+
+
+def scale_log(axis: Any) -> None:
+    """Plain numbers at 1, 2 and 5 of each power of ten on an axis that is logarithmic."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,44 @@
+"""All pictures of some files, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import rc_context
+
+from meshproof.plots.against import BATCH, MESH, draw_against
+from meshproof.plots.drawing import STYLE, Picture
+from meshproof.plots.losses import draw_losses
+from meshproof.plots.pipelines import draw_pipelines
+from meshproof.plots.reading import Material, PlotError, read_files
+from meshproof.plots.speedups import draw_speedups
+
+
+def draw_files(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
+    """A picture for each question, some of them without a figure, and what of the files is left out.
+
+    Raises `PlotError` where there is no figure at all, and what `read_files` raises.
+    """
+    material = read_files(paths)
+    with rc_context(STYLE):
+        return _answered([draw_losses(material), *_timed(material)], material)
+
+
+def draw_benchmarks(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
+    """The same of the questions that benchmarks answer."""
+    material = read_files(paths)
+    with rc_context(STYLE):
+        return _answered(_timed(material), material)
+
+
+def _timed(material: Material) -> list[Picture]:
+    against = [draw_against(material, question) for question in (BATCH, MESH)]
+    return [draw_speedups(material), *against, draw_pipelines(material)]
+
+
+def _answered(pictures: list[Picture], material: Material) -> tuple[list[Picture], list[str]]:
+    if not any(picture.figure for picture in pictures):
+        reasons = [*material.remarks, *(remark for picture in pictures for remark in picture.remarks)]
+        raise PlotError("nothing can be drawn:\n  " + "\n  ".join(reasons))
+    return pictures, material.remarks

@@ -1,0 +1,116 @@
+"""How busy are pipelines? Measured efficiency against microbatches, beside what the schedule promises.
+
+T(M) is the time of a step of M microbatches of one size. What one more of them takes in the steady state is the slope
+of T, by least squares over all M; it holds no bubble. The measured efficiency is M·slope / T(M): the share of a step
+that would do without warm-up, cool-down and all else that does not grow with M. Of a pipeline that takes its ticks
+alike, T(M) = (V·M + S − 1)·tick, this is 1 − bubble exactly. No theory enters the measurement.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import linear_regression
+from typing import Any
+
+from matplotlib.ticker import PercentFormatter
+
+from meshproof.plots.drawing import QUIET, Picture, label_series, make_figure, markings, name_panel
+from meshproof.plots.reading import Material, Step
+from meshproof.plots.speedups import sources
+
+NAME, QUESTION = "pipelines", "Efficiency of pipelines against microbatches"
+MEASURED = "measured: M × (what one more microbatch takes, the slope of T) / T(M), where T(M) is the time of a step"
+ADVICE = "`pytest benchmarks/ --size sweep` times some"
+
+Series = list[Step]
+
+
+def bubble(stages: int, microbatches: int, chunks: int = 1) -> float:
+    """The share of a step in which a stage is idle: (S − 1)/(V·M + S − 1).
+
+    With V = 1 of GPipe (Huang et al. 2019, section 2.3) and 1F1B, with V chunks a stage of interleaved 1F1B (Narayanan
+    et al. 2021, whose (S − 1)/(V·M) is the bubble over the work, not over the whole step).
+    """
+    return (stages - 1) / (chunks * microbatches + stages - 1)
+
+
+def find_series(steps: Sequence[Step]) -> list[Series]:
+    """Pipelines that are alike in all but M, by M, whose microbatches have one size; at least two M."""
+    alike: dict[str, Series] = defaultdict(list)
+    for step in steps:
+        counts = step.identity.get("pipeline")
+        if counts and step.batch is not None:
+            size = step.batch / counts["microbatches"]
+            shape = f"{counts['stages']} {counts['chunks']} {size}"
+            alike[step.key("pipeline", "batch_size") + shape].append(step)
+    return [
+        sorted(series, key=microbatches)
+        for series in alike.values()
+        if 1 < len(set(map(microbatches, series))) == len(series)
+    ]
+
+
+def microbatches(step: Step) -> int:
+    """M of a pipeline's step."""
+    return int(step.identity["pipeline"]["microbatches"])
+
+
+def efficiencies(series: Series) -> list[float] | None:
+    """M·slope / T(M) for each; ``None`` where time does not grow with M, and so has no slope to speak of."""
+    counts, seconds = list(map(microbatches, series)), [step.seconds[1] for step in series]
+    slope = linear_regression(counts, seconds).slope
+    if slope <= 0:
+        return None
+    return [count * slope / taken for count, taken in zip(counts, seconds, strict=True)]
+
+
+def draw_pipelines(material: Material) -> Picture:
+    """A panel for each model: each pipeline's efficiency, and a dashed line of theory for each shape of schedule."""
+    series = find_series(material.steps)
+    growing = [(own, found) for own in series if (found := efficiencies(own))]
+    remarks = [
+        f"no efficiency of {own[0].strategy} ({own[0].mesh}): its time does not grow with its microbatches"
+        for own in series
+        if not efficiencies(own)
+    ]
+    if not growing:
+        reason = (
+            remarks[0] if remarks else f"no two pipelines differ in the number of like microbatches alone; {ADVICE}"
+        )
+        return Picture(NAME, QUESTION, None, (f"no picture of the pipelines: {reason}",))
+    rows: dict[str, list[tuple[Series, list[float]]]] = defaultdict(list)
+    for own, found in growing:
+        rows[str(own[0].identity["model"])].append((own, found))
+    below = [*sources(material, [own for own, _ in growing]), MEASURED]
+    figure, axes = make_figure(QUESTION, [3.0] * len(rows), 1, below)
+    for panel, drawn in zip(axes[:, 0], rows.values(), strict=True):
+        _draw_panel(panel, drawn)
+    return Picture(NAME, QUESTION, figure, tuple(remarks))
+
+
+def _draw_panel(panel: Any, drawn: Sequence[tuple[Series, list[float]]]) -> None:
+    series = [own for own, _ in drawn]
+    counts = sorted({microbatches(step) for own in series for step in own})
+    shapes = {(own[0].identity["pipeline"]["stages"], own[0].identity["pipeline"]["chunks"]) for own in series}
+    for stages, chunks in sorted(shapes):
+        _draw_theory(panel, stages, chunks, range(counts[0], counts[-1] + 1))
+    labels = label_series(series, "pipeline", "batch_size")
+    for (own, found), label, marking in zip(drawn, labels, markings(), strict=False):
+        panel.plot(list(map(microbatches, own)), found, label=label, **marking)
+    panel.set_title(name_panel(step for own in series for step in own))
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(counts, list(map(str, counts)))
+    panel.minorticks_off()
+    panel.set_xlabel("M, microbatches of one size in a step")
+    panel.set_ylabel("efficiency (time without bubble / time)")
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+    panel.set_ylim(0, max(1.05, *(1.05 * most for _, found in drawn for most in found)))
+    panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+
+
+def _draw_theory(panel: Any, stages: int, chunks: int, counts: Sequence[int]) -> None:
+    work = "M" if chunks == 1 else f"{chunks}M"
+    promised = [1 - bubble(stages, count, chunks) for count in counts]
+    label = f"theory, S={stages}: 1 − {stages - 1}/({work} + {stages - 1})"
+    panel.plot(counts, promised, color=QUIET, linestyle="--" if chunks == 1 else ":", label=label)

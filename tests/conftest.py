@@ -1,7 +1,15 @@
-"""What holds for all tests: hypothesis times no example, and what a test starts is no worker of xdist."""
+"""What holds for all tests: hypothesis times no example, and what a test starts is no worker of xdist.
+
+And what several of them start from: files of a run that was timed, and of a report.
+"""
+
+import json
 
 import pytest
 from hypothesis import settings
+
+from tests.reports import new_report
+from tests.timings import save
 
 settings.register_profile("untimed", deadline=None)  # on a busy machine any example may be slow
 settings.load_profile("untimed")
@@ -13,3 +21,21 @@ def no_worker():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTEST_XDIST_WORKER", raising=False)
         yield
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Writes a run of these benchmarks, and returns its path."""
+    return lambda *entries, name="bench", **told: save(tmp_path / f"{name}.json", *entries, **told)
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """Writes a report of these cases, and returns its path."""
+
+    def report(*cases):
+        path = tmp_path / "report.json"
+        path.write_text(json.dumps(new_report() | {"cases": list(cases)}), encoding="utf-8")
+        return path
+
+    return report

@@ -52,6 +52,13 @@ def old_report():
     return report
 
 
+def judged_case(model="mlp", margin=0.1, **facts):
+    """A case of a report whose losses were judged."""
+    [made, *_] = new_report()["cases"]
+    error = made["errors"]["loss: step 0"] | {"margin": margin}
+    return copy.deepcopy(made) | {"model": model, "errors": {"loss of step 1: loss": error}} | facts
+
+
 def comparison(old, new):
     """What tells the two apart, by hand."""
     cases = ("fsdp-jax-mlp@data=8", "fsdp-nnx-mlp@data=8", LONG)

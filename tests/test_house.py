@@ -88,6 +88,8 @@ def test_imports_keep_their_contracts():
         ("meshproof/hlo/shapes.py", "meshproof.contract", "The contract and the census need nothing of the house"),
         ("reference_impl/truth/mlp.py", "jax.numpy", "Truth is not computed by what it judges"),
         ("reference_impl/truth/optimizers.py", "optax", "Truth is not computed by what it judges"),
+        ("meshproof/plots/reading.py", "meshproof.observe", "Pictures are drawn without JAX"),
+        ("meshproof/html/page.py", "meshproof.plots.drawing", "Only pictures need matplotlib"),
     ],
 )
 def test_forbidden_import_is_noticed(tree, importer, imported, contract):

@@ -1,12 +1,15 @@
 """The page in a real browser: it fits, opens, prints, obeys the reader's scheme, and asks nobody for anything."""
 
+import re
 import shutil
 
 import pytest
 from playwright.sync_api import sync_playwright
 
 from meshproof.html import render_page
+from meshproof.plots.commands import inline_benchmarks
 from tests.reports import LONG, comparison, new_report, old_report
+from tests.timings import pipeline_step, save, single_device, train_step
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 
@@ -28,9 +31,15 @@ def browser():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The page of one report and that of two, as files."""
+    """The page of one report, that of two, and one with pictures of benchmarks, as files."""
     folder, new, old = tmp_path_factory.mktemp("pages"), new_report(), old_report()
-    pages = {"one": render_page(new), "two": render_page(new, old, comparison(old, new))}
+    steps = [single_device(), *(train_step(mesh={"data": n}, seconds=n / 10) for n in (2, 8))]
+    bench = save(folder / "bench.json", *steps, *(pipeline_step(n, (n + 3) / 100) for n in (4, 8, 16)))
+    pages = {
+        "one": render_page(new),
+        "two": render_page(new, old, comparison(old, new)),
+        "timed": render_page(new, pictures=inline_benchmarks([bench])),
+    }
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: (folder / f"{name}.html").as_uri() for name in pages}
@@ -64,7 +73,7 @@ def fits(page):
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-@pytest.mark.parametrize("name", ["one", "two"])
+@pytest.mark.parametrize("name", ["one", "two", "timed"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_page_fits_closed_and_open(visit, files, tmp_path, name, size):
     """No sideways scrolling at either width, with everything closed and with everything open."""
@@ -105,6 +114,35 @@ def test_scheme_is_the_readers(visit, files):
     for scheme, darker, lighter in (("light", "color", "backgroundColor"), ("dark", "backgroundColor", "color")):
         page = visit(files["two"], scheme=scheme)
         assert page.evaluate(shown % darker) < 150 < 600 < page.evaluate(shown % lighter)
+
+
+def test_pictures_are_drawn_under_the_policy(visit, files):
+    """Bars, curves and words of every picture are there, dark on white in either scheme; each id is there once."""
+    for scheme in ("light", "dark"):
+        page = visit(files["timed"], scheme=scheme)
+        drawings = page.locator(".plot svg").all()
+        assert [drawing.get_attribute("aria-label") for drawing in drawings] == [
+            "Speed-up of each strategy over the single device",
+            "Time of a train step against mesh",
+            "Efficiency of pipelines against microbatches",
+        ]
+        for drawing in drawings:
+            assert drawing.bounding_box()["height"] > 150
+            inks = drawing.evaluate(computed("text", "fill"))
+            assert inks and all(sum(map(int, re.findall(r"\d+", ink))) < 400 for ink in inks)
+        assert "rgb(0, 114, 178)" in drawings[-1].evaluate(computed("path", "stroke"))
+        last = page.locator(".plot").last
+        assert last.evaluate("each => getComputedStyle(each).backgroundColor") == "rgb(255, 255, 255)"
+        assert "theory, S=4: 1 − 3/(M + 3)" in last.inner_text()
+        markers = drawings[-1].evaluate("each => [...each.querySelectorAll('use')].map(use => use.getBBox().height)")
+        assert sum(height > 3 for height in markers) >= 3
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+        assert len(set(ids)) == len(ids)
+
+
+def computed(tag, style):
+    """A script: what a style of each such part of an element is in the end."""
+    return f"each => [...each.querySelectorAll('{tag}')].map(part => getComputedStyle(part).{style})"
 
 
 def test_print_shows_what_is_closed(visit, files):

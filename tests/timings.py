@@ -30,6 +30,7 @@ def entry(
     witnesses=None,
     identity=None,
     facts=None,
+    measured=None,
     **stack,
 ):
     """One benchmark as pytest-benchmark saves it."""
@@ -40,9 +41,35 @@ def entry(
             "identity": IDENTITY | (identity or {}),
             "facts": FACTS if facts is None else facts,
             "stack": STACK | stack,
+            "measured": measured or {},
             "witnesses": {"one core": rounds(witness, noise=0.001)} if witnesses is None else witnesses,
         },
     }
+
+
+def train_step(
+    strategy="fsdp", seconds=0.2, mesh=None, batch=64, measured=None, test="test_step_time", variant="", **identity
+):
+    """A benchmark whose rounds, of ten steps each, all took ten times so long."""
+    mesh = mesh or {"data": 8}
+    name = f"{strategy}-jax-mlp+{variant}@{','.join(f'{axis}={size}' for axis, size in mesh.items())}+{batch}"
+    told = {"strategy": strategy, "framework": "jax", "mesh": mesh, "batch_size": batch, "variant": variant}
+    told |= {"steps_per_window": 10, "pipeline": None} | identity
+    made = entry(f"benchmarks/{test}.py::{test}[{name}]", identity=told, measured={"mfu": None} | (measured or {}))
+    made["stats"]["data"] = [10 * seconds] * 10
+    return made
+
+
+def single_device(seconds=0.1, **settings):
+    """The single device."""
+    return train_step("single_device", seconds, {"data": 1}, **settings)
+
+
+def pipeline_step(count, seconds, stages=4, chunks=1, strategy="pipeline_gpipe", examples=32, **settings):
+    """A pipeline of so many microbatches of 32 examples."""
+    shape = {"stages": stages, "microbatches": count, "chunks": chunks}
+    made = {"variant": f"microbatches{count}", "batch": count * examples, "pipeline": shape} | settings
+    return train_step(strategy, seconds, {"stage": stages}, **made)
 
 
 def run(*entries, problems=None, outcomes=None):

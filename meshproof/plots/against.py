@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from meshproof.plots.drawing import (
+    PLAIN,
     QUIET,
     Picture,
     label_series,
     make_figure,
     markings,
     name_panel,
-    scale_log,
 )
 from meshproof.plots.reading import Material, Step
 from meshproof.plots.speedups import find_bases, sources
@@ -52,7 +52,7 @@ def find_series(steps: Sequence[Step], question: Question) -> list[Series]:
 
 
 def draw_against(material: Material, question: Question) -> Picture:
-    """A row for each model: the time, and beside it MFU where any is known."""
+    """A row for each model, and against mesh for each batch: the time, and beside it MFU where any is known."""
     series = find_series(material.steps, question)
     if not series:
         reason = (
@@ -61,15 +61,17 @@ def draw_against(material: Material, question: Question) -> Picture:
         return Picture(question.name, question.text(), None, (f"no picture against {question.name}: {reason}",))
     rows: dict[str, list[Series]] = defaultdict(list)
     for own in series:
-        rows[str(own[0].identity["model"])].append(own)
+        batch = f", batch {own[0].batch}" if question is MESH and own[0].batch else ""
+        rows[name_panel(own) + batch].append(own)
     has_mfu = any(step.mfu is not None for own in series for step in own)
-    title, remarks = question.text(has_mfu), _unknown(series, question)
+    heading, remarks = question.text(has_mfu), _unknown(series, question)
     below = [*sources(material, series), *remarks]
-    figure, axes = make_figure(title, [2.6] * len(rows), 1 + has_mfu, below)
+    figure, axes = make_figure(heading, [2.6] * len(rows), 1 + has_mfu, below)
     bases = find_bases(material.steps) if question is MESH else {}
-    for panels, beside in zip(axes, rows.values(), strict=True):
+    for panels, (title, beside) in zip(axes, rows.items(), strict=True):
         _draw_row(panels, beside, question, bases)
-    return Picture(question.name, title, figure, tuple(remarks))
+        panels[0].set_title(title)
+    return Picture(question.name, heading, figure, tuple(remarks))
 
 
 def _draw_row(panels: Sequence[Any], series: Sequence[Series], question: Question, bases: Mapping[Step, Step]) -> None:
@@ -87,22 +89,21 @@ def _draw_row(panels: Sequence[Any], series: Sequence[Series], question: Questio
     alone = dict.fromkeys(bases[step] for own in series for step in own if step in bases and step.devices > 1)
     for base, label in zip(alone, label_series([[base] for base in alone]), strict=True):
         time.axhline(1e3 * base.seconds[1], color=QUIET, linestyle="--", label=f"{label} (1 device)")
-    time.set_title(name_panel(step for own in series for step in own))
     time.set_ylabel("milliseconds a step")
     for panel in rates:
         panel.set_ylabel("MFU, % of the devices' peak")
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
     for panel in panels:
         _scale(panel, question, places)
-    panels[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    panels[-1].legend(*time.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
 def _scale(panel: Any, question: Question, places: Sequence[Any]) -> None:
     if question is MESH:
         names = [f"{mesh.replace(', ', chr(10))}\n({devices})" for devices, mesh in places]
-        panel.set_xticks(range(len(places)), names)
+        panel.set_xticks(range(len(places)), names, fontsize=8)
         panel.set_xlabel("mesh (devices)")
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.08 * panel.dataLim.y1)
         return
     panel.set_xscale("log", base=2)
     panel.set_xticks(places, [f"{place:,}" for place in places])
@@ -110,9 +111,11 @@ def _scale(panel: Any, question: Question, places: Sequence[Any]) -> None:
     panel.set_xlabel("batch (examples a step)")
     if panel.get_ylabel().startswith("milliseconds"):
         panel.set_yscale("log")
-        scale_log(panel.yaxis)
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(PLAIN)
+        panel.yaxis.set_minor_formatter(NullFormatter())
     else:
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.08 * panel.dataLim.y1)
 
 
 def _unknown(series: Sequence[Series], question: Question) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
 from meshproof.plots.reading import Step
 
@@ -22,6 +22,9 @@ COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, "#000000"), "osD^vPX*
 """As many of the one as of the other less one: 56 pairs."""
 
 INK, QUIET, PALE = "#1d1f22", "#5d636b", "#c9cdd2"
+
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
+"""Numbers without powers of ten, on axes that are logarithmic."""
 
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -109,10 +112,3 @@ def _flat(step: Step) -> dict[str, str]:
     versions = known.pop("stack")
     known |= {"chunks": f"{pipeline.get('chunks', 1)} chunks a stage", "jax": f"jax {versions.get('jax')}"}
     return {name: str(value) for name, value in known.items() if value not in (None, "")}
-
-
-def scale_log(axis: Any) -> None:
-    """Plain numbers at 1, 2 and 5 of each power of ten on an axis that is logarithmic."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())

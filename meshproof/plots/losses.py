@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from meshproof.plots.drawing import BLUE, PALE, PURPLE, QUIET, RED, Picture, make_figure
+from meshproof.plots.drawing import BLUE, PALE, PLAIN, PURPLE, QUIET, RED, Picture, make_figure
 from meshproof.plots.reading import Material
 
 NAME, QUESTION = "losses", "Loss of every strategy beside the truth"
 
 Case = Mapping[str, Any]
 UNKNOWN = float("nan")
+NAMED = 4
+"""As many curves outside their bounds have their names beside them; all have their strategies on the right."""
+
+ABOVE: Any = {
+    "xytext": (0, 6),
+    "textcoords": "offset points",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
+}
 
 
 def margins(case: Case) -> list[float]:
@@ -64,20 +73,24 @@ def _strategies(cases: Sequence[Case]) -> dict[str, list[Case]]:
 def _draw_curves(panel: Any, cases: Sequence[Case]) -> None:
     for truth in dict.fromkeys(tuple(case["expected_losses"]) for case in cases):
         panel.plot(*_points(truth), color=PALE, linewidth=7, solid_capstyle="round", label="truth (float64)", zorder=1)
+    named = 0
     for case in cases:
         worst = max(margins(case), default=UNKNOWN)
-        is_near, is_far = worst <= 1, worst > 1
+        is_far = worst > 1 or None in case["losses"]
+        is_near = worst <= 1 and not is_far
         label = "within the bound" if is_near else "outside the bound" if is_far else "judged by no bound"
         colour = BLUE if is_near else RED if is_far else PURPLE
         across, losses = _points(case["losses"])
         panel.plot(across, losses, "o-", color=colour, linewidth=1.2, markersize=3.5, label=label, gid=case["id"])
-        if is_far:
-            panel.annotate(case["id"], (across[-1], losses[-1]), ha="right", va="bottom", fontsize=7, color=RED)
+        shown = [point for point in zip(across, losses, strict=True) if isfinite(point[1])]
+        if is_far and shown and named < NAMED:
+            panel.annotate(case["id"], shown[-1], ha="right", va="bottom", fontsize=7, color=RED, **ABOVE)
+            named += 1
     lines = panel.get_lines()
     counts = {line.get_label(): sum(other.get_label() == line.get_label() for other in lines) for line in lines}
-    shown = {line.get_label(): line for line in lines}
+    handles = {line.get_label(): line for line in lines}
     names = [name if name.startswith("truth") else f"{name}: {_cases(count)}" for name, count in counts.items()]
-    panel.legend([shown[name] for name in counts], names, fontsize=8)
+    panel.legend([handles[name] for name in counts], names, fontsize=8)
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_ylabel("loss")
 
@@ -93,6 +106,7 @@ def _draw_distances(panel: Any, strategies: Mapping[str, list[Case]]) -> None:
     panel.axvline(1, color=QUIET, linestyle="--")
     if furthest > 2:
         panel.set_xscale("symlog", linthresh=1)
+        panel.xaxis.set_major_formatter(PLAIN)
     panel.set_xlim(-0.03, 1.2 * furthest)
     panel.set_ylim(-0.7, len(names) - 0.3)
     panel.set_yticks(range(len(names)), names, fontsize=8)

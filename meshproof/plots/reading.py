@@ -21,6 +21,9 @@ TEST = "test_step_time"
 COUNTED = re.compile(r"(batch|microbatches)\d+")
 """What of a variant only repeats the batch size or the microbatches."""
 
+PIPELINE = ("stages", "microbatches", "chunks")
+"""What is told of a pipeline."""
+
 
 class PlotError(ValueError):
     """Nothing can be drawn; the message says why, and what to do."""
@@ -45,8 +48,7 @@ class Step:
     @property
     def batch(self) -> int | None:
         """Examples of a global batch, ``None`` where the strategy does not tell."""
-        size = self.identity.get("batch_size")
-        return size if isinstance(size, int) else None
+        return self.identity.get("batch_size")
 
     @cached_property
     def devices(self) -> int:
@@ -148,6 +150,11 @@ def _flaws(benchmark: Benchmark) -> Iterator[str]:
     mesh = identity.get("mesh")
     if not isinstance(mesh, dict) or not mesh or not all(map(_is_number, mesh.values())):
         yield f"mesh is {mesh!r}; expected sizes by axis, as in {{'data': 8}}"
+    counts = identity.get("pipeline")
+    if counts is not None and not (isinstance(counts, dict) and all(_is_number(counts.get(part)) for part in PIPELINE)):
+        yield f"pipeline is {counts!r}; expected the numbers of {', '.join(PIPELINE)}, or null"
+    if identity.get("batch_size") is not None and not _is_number(identity["batch_size"]):
+        yield f"batch_size is {identity['batch_size']!r}; expected a number of examples, or null"
     if len(seconds) < 2 or not all(map(_is_number, seconds)):
         yield f"its rounds are {list(seconds)!r:.80}; expected two or more positive numbers of seconds"
     mfu = benchmark.measured.get("mfu")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from meshproof.plots.drawing import BLUE, INK, PALE, Picture, make_figure, name_panel
+from meshproof.plots.drawing import BLUE, INK, Picture, label_series, make_figure, name_panel
 from meshproof.plots.reading import Material, Step
 
 NAME, QUESTION = "speed-up", "Speed-up of each strategy over the single device"
@@ -47,10 +47,12 @@ def draw_speedups(material: Material) -> Picture:
         return Picture(NAME, QUESTION, None, (f"no picture of the speed-up: {reason}",))
     heights = [BAR * len(steps) for steps in panels.values()]
     figure, axes = make_figure(QUESTION, heights, 1, sources(material, panels.values()), sharex=True)
+    names = _name_bases([bases[steps[0]] for steps in panels.values()])
     for panel, steps in zip(axes[:, 0], panels.values(), strict=True):
         _draw_panel(panel, sorted(steps, key=lambda step: speed_up(step, bases[step])[1]), bases)
         base = bases[steps[0]]
-        panel.set_title(f"{name_panel(steps)}, batch {base.batch}: over {base.strategy}, {_milliseconds(base)} a step")
+        taken = f"{1e3 * base.seconds[1]:.3g} ms a step"
+        panel.set_title(f"{name_panel(steps)}, batch {base.batch}: over {names[base]}, {taken}")
     is_virtual = any(step.identity["platform"] == "cpu" for steps in panels.values() for step in steps)
     note = "; virtual devices share the cores of one host" if is_virtual else ""
     axes[-1, 0].set_xlabel(f"times the speed of the single device (1 is as fast{note})")
@@ -75,11 +77,19 @@ def _draw_panel(panel: Any, steps: Sequence[Step], bases: Mapping[Step, Step]) -
     panel.set_yticks(rows, [f"{step.strategy}  ({step.mesh})" for step in steps], fontsize=8)
     panel.set_ylim(-0.6, len(steps) - 0.4)
     panel.grid(visible=False, axis="y")
-    panel.axvline(1, color=PALE, linewidth=2, zorder=0)
+    panel.axvline(1, color=INK, linewidth=1, linestyle="--")
 
 
-def _milliseconds(step: Step) -> str:
-    return f"{1e3 * step.seconds[1]:.3g} ms"
+def _name_bases(bases: Sequence[Step]) -> dict[Step, str]:
+    """Each with what tells it from the others of its model and batch."""
+    alike: dict[tuple[str, int | None], list[Step]] = defaultdict(list)
+    for base in bases:
+        alike[name_panel([base]), base.batch].append(base)
+    return {
+        base: name
+        for group in alike.values()
+        for base, name in zip(group, label_series([[base] for base in group]), strict=True)
+    }
 
 
 def _left_out(steps: Iterable[Step], bases: Mapping[Step, Step]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import fit
 from benchmarks.program import compile_program
+from benchmarks.record import identity
 from benchmarks.sizes import SIZES, size_of
 from meshproof.cases import load_cases
 from meshproof.contract import leaves
@@ -122,3 +123,31 @@ def test_sizes_have_names():
     """An implementation that is a size goes by the size's name, any other by its own."""
     assert [size_of(module) for module in SIZES.values()] == list(SIZES)
     assert size_of("my_trainer.meshproof") == "my_trainer.meshproof"
+
+
+def identities(size):
+    """What each case of a size says that it is, without the machine."""
+    return [identity(case, size) for case in load_cases(SIZES[size])]
+
+
+def test_identity_tells_what_a_pipeline_is():
+    """Stages, microbatches and chunks are counted from the schedule; what is no pipeline has none."""
+    found = {(each["strategy"], each["variant"]): each["pipeline"] for each in identities("book")}
+    assert found["pipeline_gpipe", ""] == {"stages": 4, "microbatches": 8, "chunks": 1}
+    assert found["pipeline_gpipe", "starved"] == {"stages": 4, "microbatches": 2, "chunks": 1}
+    assert found["pipeline_interleaved", ""] == {"stages": 4, "microbatches": 8, "chunks": 2}
+    assert found["fsdp", ""] is None
+
+
+def test_sweep_varies_one_thing_at_a_time():
+    """By batch, mesh and microbatches there are at least three points, with all else of their identity equal."""
+    series = {"batch_size": set(), "mesh": set(), "pipeline": set()}
+    for varied, sizes in series.items():
+        points = {}
+        for each in identities("sweep"):
+            rest = {key: value for key, value in each.items() if key not in (varied, "variant")}
+            if varied == "pipeline" and each["pipeline"]:
+                rest["batch_size"] //= each["pipeline"]["microbatches"]
+            points.setdefault(repr(rest), set()).add(repr(each[varied]))
+        sizes |= {len(found) for found in points.values()}
+    assert max(series["batch_size"]) == max(series["mesh"]) == 3 and max(series["pipeline"]) == 4

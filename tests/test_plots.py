@@ -23,6 +23,30 @@ def test_speed_up_is_over_the_single_device(saved):
     assert panel.get_title(loc="left") == "mlp/tiny, batch 64: over single_device, 100 ms a step"
 
 
+def test_whiskers_are_the_far_quartiles(saved):
+    """From the single device's fast quartile over the strategy's slow one to the reverse."""
+    alone, step = single_device(), train_step()
+    alone["stats"]["data"], step["stats"]["data"] = [2.0, 3.0, 4.0], [1.0, 1.5, 2.0]
+    material = read_files([saved(alone, step)])
+    [base] = set(speedups.find_bases(material.steps).values())
+    assert speedups.speed_up(material.steps[1], base) == pytest.approx((1, 2, 4))
+
+
+def test_names_tell_what_differs(saved):
+    """Beside its strategy a line has what the others of its panel have not: its run, its dtype, its framework."""
+    batches = (64, 128)
+    first = saved(*(train_step(batch=batch, dtype=dtype) for batch in batches for dtype in ("float32", "bfloat16")))
+    second = saved(*(train_step(batch=batch) for batch in batches), name="second")
+    [panel] = picture("batch", first, second).figure.axes
+    assert set(lines(panel)) == {"fsdp, bench, float32", "fsdp, bench, bfloat16", "fsdp, second, float32"}
+    frameworks = [make(framework=name) for make in (single_device, train_step) for name in ("jax", "nnx")]
+    titles = [panel.get_title(loc="left") for panel in picture("speed-up", saved(*frameworks)).figure.axes]
+    assert [title.partition("over ")[2] for title in titles] == [
+        "single_device, jax, 100 ms a step",
+        "single_device, nnx, 100 ms a step",
+    ]
+
+
 OTHER = {
     "model": "gpt/tiny",
     "dtype": "bfloat16",

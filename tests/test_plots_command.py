@@ -100,11 +100,13 @@ def test_page_embeds_pictures_that_do_not_meet(tmp_path, saved, reported):
         single_device(),
         train_step(),
         train_step(mesh={"data": 2}, seconds=0.3),
+        train_step("<script>alert(1)</script>"),
         *(pipeline_step(n, 0.1 * n) for n in (4, 8)),
     )
     ended = invoke("html", reported(judged_case()), "--output", tmp_path / "page.html", "--benchmarks", bench)
     assert ended.exit_code == 0, ended.output
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;  (data=8)" in page
     drawings = re.findall(r'<div class="scroll plot".*?</svg></div>', page, re.DOTALL)
     assert len(drawings) == 3 and "no picture against batch: " in page and page.count("<style>") == 1
     ids = [re.findall(r'\bid="([^"]+)"', drawing) for drawing in drawings]

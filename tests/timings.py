@@ -52,7 +52,7 @@ def train_step(
 ):
     """A benchmark whose rounds, of ten steps each, all took ten times so long."""
     mesh = mesh or {"data": 8}
-    name = f"{strategy}-jax-mlp+{variant}@{','.join(f'{axis}={size}' for axis, size in mesh.items())}+{batch}"
+    name = f"{strategy}-mlp+{variant}@{mesh}, {batch}, {identity}"
     told = {"strategy": strategy, "framework": "jax", "mesh": mesh, "batch_size": batch, "variant": variant}
     told |= {"steps_per_window": 10, "pipeline": None} | identity
     made = entry(f"benchmarks/{test}.py::{test}[{name}]", identity=told, measured={"mfu": None} | (measured or {}))

@@ -57,8 +57,7 @@ def inline_benchmarks(files: Sequence[Path]) -> list[tuple[str, str | None, tupl
 
         pictures, remarks = draw_benchmarks(files)
         found = [(each.question, inline(each) if each.figure else None, each.remarks) for each in pictures]
-        return [*found, ("Left out", None, tuple(remarks))] if remarks else found
-    raise AssertionError("unreachable")
+        return [*found, ("What is left out", None, tuple(remarks))] if remarks else found
 
 
 @contextmanager

@@ -218,7 +218,12 @@ def test_losses_lie_on_the_truth_or_are_named(reported):
 
 
 def test_unjudged_losses_are_not_called_good(reported):
-    """A case whose losses no bound judged is neither within nor outside one, and has no distance."""
+    """A case whose losses no bound judged is neither within nor outside one, and has no distance.
+
+    But a loss that is no number is outside of every bound.
+    """
     curves, distances = picture("losses", reported(judged_case(errors={}))).figure.axes
     assert curves.get_lines()[-1].get_label() == "judged by no bound"
     assert not any(len(dots.get_offsets()) for dots in distances.collections)
+    curves, _ = picture("losses", reported(judged_case(losses=[3.5, None, 2.1]))).figure.axes
+    assert curves.get_lines()[-1].get_label() == "outside the bound"

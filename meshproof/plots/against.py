@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from meshproof.plots.drawing import (
+    ADVICE,
     PLAIN,
     QUIET,
     Picture,
@@ -55,9 +56,7 @@ def draw_against(material: Material, question: Question) -> Picture:
     """A row for each model, and against mesh for each batch: the time, and beside it MFU where any is known."""
     series = find_series(material.steps, question)
     if not series:
-        reason = (
-            f"no two train steps differ in their {question.name} alone; `pytest benchmarks/ --size sweep` times some"
-        )
+        reason = f"no two train steps differ in their {question.name} alone; {ADVICE}"
         return Picture(question.name, question.text(), None, (f"no picture against {question.name}: {reason}",))
     rows: dict[str, list[Series]] = defaultdict(list)
     for own in series:

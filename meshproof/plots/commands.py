@@ -36,14 +36,13 @@ def plots(
         from meshproof.plots.pictures import draw_files
 
         pictures, remarks = draw_files(files)
+        made = [(output / f"{each.name}.{kind}", each, render(each, kind)) for each in pictures if each.figure]
         output.mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            if picture.figure:
-                path = output / f"{picture.name}.{kind}"
-                replace_bytes(path, render(picture, kind))
-                typer.echo(f"{path}: {picture.question}")
-            remarks = [*remarks, *picture.remarks]
-        typer.echo("".join(f"{remark}\n" for remark in remarks), nl=False)
+        for path, picture, content in made:
+            replace_bytes(path, content)
+            typer.echo(f"{path}: {picture.question}")
+        for remark in (*remarks, *(remark for picture in pictures for remark in picture.remarks)):
+            typer.echo(remark)
 
 
 def inline_benchmarks(files: Sequence[Path]) -> list[tuple[str, str | None, tuple[str, ...]]]:

@@ -45,6 +45,9 @@ STYLE: dict[str, Any] = {
 }
 """Names are text, and no formulas. Artists take what is set where they are made: draw within ``rc_context(STYLE)``."""
 
+ADVICE = "`pytest benchmarks/test_step_time.py --size sweep` times some"
+"""Of series that nobody has timed."""
+
 WIDTH, OUTSIDE, BETWEEN = 9.5, 0.9, 0.4
 """Inches: of every picture, of what stands above and below its panels, and of a panel's title and ticks."""
 

@@ -15,13 +15,12 @@ from typing import Any
 
 from matplotlib.ticker import PercentFormatter
 
-from meshproof.plots.drawing import QUIET, Picture, label_series, make_figure, markings, name_panel
+from meshproof.plots.drawing import ADVICE, QUIET, Picture, label_series, make_figure, markings, name_panel
 from meshproof.plots.reading import Material, Step
 from meshproof.plots.speedups import sources
 
 NAME, QUESTION = "pipelines", "Efficiency of pipelines against microbatches"
 MEASURED = "measured: M × (what one more microbatch takes, the slope of T) / T(M), where T(M) is the time of a step"
-ADVICE = "`pytest benchmarks/ --size sweep` times some"
 
 Series = list[Step]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -109,7 +110,8 @@ def read_files(paths: Sequence[Path]) -> Material:
 def _add_run(material: Material, path: Path) -> None:
     run = read_run(path)
     if not isinstance(run.raw.get(NAME), dict):
-        raise PlotError(f"{path} was saved without meshproof's plugin: nothing tells whether its tests passed")
+        told = "nothing tells whether its tests passed; time it again with `pytest benchmarks/ --benchmark-json FILE`"
+        raise PlotError(f"{path} was saved without meshproof's plugin: {told}")
     problems = run.problems
     if "the run" in problems:
         material.remarks.append(f"{path}: the run {problems['the run']}: what it did not reach is not drawn")
@@ -163,4 +165,4 @@ def _flaws(benchmark: Benchmark) -> Iterator[str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max

@@ -29,7 +29,7 @@ def find_bases(steps: Iterable[Step]) -> dict[Step, Step]:
 
 
 def speed_up(step: Step, base: Step) -> tuple[float, float, float]:
-    """The single device's time over the strategy's: by its slow and the other's fast quartile, median, and reversed."""
+    """The single device's time over the strategy's: its fast quartile over the slow one, the medians, the reverse."""
     (fast, middle, slow), (low, median, high) = step.seconds, base.seconds
     return low / slow, median / middle, high / fast
 

@@ -11,8 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from meshproof.cli import app
+from meshproof.plots import pipelines
 from meshproof.plots.drawing import render
 from meshproof.plots.pictures import draw_files
+from meshproof.plots.reading import read_files
 from tests.drawn import lines, picture, texts
 from tests.reports import judged_case
 from tests.timings import IDENTITY, pipeline_step, run, single_device, train_step
@@ -28,7 +30,8 @@ def invoke(*arguments):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON, or cut off"),
+        ("{", "is no JSON, or cut off: Expecting"),
+        ("", "; expected what `pytest benchmarks/ --benchmark-json FILE` or `pytest suites/"),
         ("[]", "is neither a run of benchmarks nor a conformance report; expected what `pytest benchmarks/"),
         ('{"schema": 1, "machine": {}, "runs": []}', "is neither a run of benchmarks nor a conformance report"),
         ('{"schema": 1, "cases": []}', "a report of schema 1; this meshproof reads schema 2"),
@@ -153,7 +156,7 @@ def test_drawing_needs_no_jax(tmp_path, saved, reported):
 
 
 def test_real_times_are_drawn(tmp_path):
-    """What `pytest benchmarks/ --size sweep` saves of a few cases has a picture of each kind of times."""
+    """What `pytest benchmarks/ --size sweep` saves of a few cases is drawn, and its pipelines are one series."""
     chosen = "(single_device or data_parallel or gpipe) and not (batch1024 or microbatches16 or microbatches32)"
     command = ["benchmarks/test_step_time.py", "--size", "sweep", "-k", chosen]
     options = ["--benchmark-json", tmp_path / "real.json", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
@@ -163,8 +166,9 @@ def test_real_times_are_drawn(tmp_path):
     assert ended.returncode == 0, ended.stdout
     pictures, remarks = draw_files([tmp_path / "real.json"])
     drawn = {each.name: each.figure for each in pictures if each.figure}
-    assert set(drawn) == {"speed-up", "batch", "mesh", "pipelines"} and not remarks
-    assert set(lines(drawn["pipelines"].axes[0])) == {"theory, S=4: 1 − 3/(M + 3)", "pipeline_gpipe"}
+    assert drawn.keys() >= {"speed-up", "batch", "mesh"} and not remarks
+    [series] = pipelines.find_series(read_files([tmp_path / "real.json"]).steps)  # so few times may well not grow
+    assert list(map(pipelines.microbatches, series)) == [4, 8]
     assert {"data=2\n(2)", "data=8\n(8)"} <= set(texts(drawn["mesh"].axes[0]))
     [panel] = drawn["batch"].axes
     across, milliseconds = lines(panel)["data_parallel, data=8"]

@@ -14,13 +14,17 @@ from statistics import quantiles
 from typing import Any
 
 from meshproof.report import describe_stack, read_report
-from meshproof.timing.runs import NAME, Benchmark, read_json, read_run
+from meshproof.timing.runs import NAME, Benchmark, RunError, read_json, read_run
 
 TEST = "test_step_time"
 """The test whose benchmarks are train steps; those of other tests are not drawn."""
 
 COUNTED = re.compile(r"(batch|microbatches)\d+")
 """What of a variant only repeats the batch size or the microbatches."""
+
+EXPECTED = (
+    "expected what `pytest benchmarks/ --benchmark-json FILE` or `pytest suites/ --conformance-report FILE` writes"
+)
 
 PIPELINE = ("stages", "microbatches", "chunks")
 """What is told of a pipeline."""
@@ -91,7 +95,10 @@ def read_files(paths: Sequence[Path]) -> Material:
     for path in paths:
         if path.stem in material.sources:
             raise PlotError(f"two files are called {path.stem}: a picture could not tell them apart; rename one")
-        raw = read_json(path)
+        try:
+            raw = read_json(path)
+        except RunError as error:
+            raise PlotError(f"{error}; {EXPECTED}") from error
         known = raw if isinstance(raw, dict) else {}
         if isinstance(known.get("benchmarks"), list):
             _add_run(material, path)
@@ -100,10 +107,7 @@ def read_files(paths: Sequence[Path]) -> Material:
             material.reports.append((path.stem, report))
             material.sources[path.stem] = describe_stack(report["environment"])
         else:
-            raise PlotError(
-                f"{path} is neither a run of benchmarks nor a conformance report; expected what "
-                f"`pytest benchmarks/ --benchmark-json FILE` or `pytest suites/ --conformance-report FILE` writes"
-            )
+            raise PlotError(f"{path} is neither a run of benchmarks nor a conformance report; {EXPECTED}")
     return material
 
 

@@ -23,7 +23,7 @@ Batch = Mapping[str, Any]
 """One batch by field name; the leading dimension of every field is the global batch B."""
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
-Part = Literal["parameters", "gradients", "optimizer_state", "batch"]
+Part = Literal["parameters", "gradients", "optimizer_state", "batch", "computed"]
 Direction = Literal["forward", "backward"]
 
 
@@ -50,15 +50,17 @@ class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
-    to the ``PartitionSpec`` at rest; the first pattern that matches wins. Paths are those of `Strategy.at_rest` where
-    the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything that
-    may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
+    to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``computed`` maps the parameters' to the one
+    by which they are computed with: an expert stays split over its axis, what FSDP gathers does not. Paths are those of
+    `Strategy.at_rest` where the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything
+    that may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
     collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
     every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
 
     What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
     ``mask`` the field that says which examples count, the others being padding; ``compute_dtype`` what products and
-    activations are computed in, while parameters, optimizer state, gradients and loss are float32; ``rematerialises``
+    activations are computed in, while parameters, optimizer state, gradients and loss are float32: where a parameter or
+    a gradient is cast is left open, and so in which of the two it moves, as ``step`` lists it; ``rematerialises``
     says that the backward pass computes anew what the forward pass did not keep, and ``spared`` how many bytes of
     temporary memory per device it takes less for that, at least.
     """
@@ -67,6 +69,7 @@ class Contract:
     gradients: Mapping[str, PartitionSpec] | None = None
     optimizer_state: Mapping[str, PartitionSpec] | None = None
     batch: Mapping[str, PartitionSpec] | None = None
+    computed: Mapping[str, PartitionSpec] | None = None
     forward: tuple[Communication, ...] | None = None
     step: tuple[Communication, ...] | None = None
     explicit: bool = False

@@ -193,11 +193,12 @@ class _Session:
 
     def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
         found = dict(in_model_order(leaves(tree), self.model))
-        if unmatched := self.case.contract.unmatched(part, found):
-            raise LookupError(
-                f"the contract declares {part} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
-                f"that does is taken by a pattern before it"
-            )
+        for said in ("parameters", "computed") if part == "parameters" else (part,):
+            if unmatched := self.case.contract.unmatched(said, found):
+                raise LookupError(
+                    f"the contract declares {said} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
+                    f"that does is taken by a pattern before it"
+                )
         return observe_layout(found, self.strategy.mesh, self.declared(part))
 
     def declared(self, part: Part) -> Callable[[str], Any] | None:

@@ -84,18 +84,22 @@ def data_parallel(case: Case) -> bool:
     return not split and not any(any(spec[1:]) for spec in case.contract.batch.values())
 
 
-def data_axis(case: Case) -> str | None:
-    """The mesh axis that alone splits the examples, but for replicas' axes, where layouts say what moves over it.
+def data_axes(case: Case) -> list[str]:
+    """The mesh axes that split the examples or their tokens, where the contract says how all leaves lie.
 
-    They do not where activations move over it too, as tokens do that travel to their experts: then it may split a
-    parameter at rest only, or in use as well. Nor of what is computed, and maybe moved, in fewer digits.
+    But for those between replicas, of which COM-7 judges what moves.
     """
     contract = case.contract
-    if None in (contract.parameters, contract.gradients, contract.batch, contract.step) or mixed(case):
-        return None
-    axes = {axis for axis in axes_of(case, "batch") - replica_axes(case) if case.mesh[axis] > 1}
-    carry_activations = {axis for line in contract.step if line.payload == "activations" for axis in line.axes}
-    return axes.pop() if len(axes) == 1 and not axes & carry_activations else None
+    if None in (contract.parameters, contract.gradients, contract.batch):
+        return []
+    split = axes_of(case, "batch") - replica_axes(case)
+    return [axis for axis, size in case.mesh.items() if axis in split and size > 1]
+
+
+def exchanges_tokens(case: Case) -> bool:
+    """Activations move over an axis that splits the examples or their tokens, as to experts or around a ring."""
+    moved = {axis for line in case.contract.step or () if line.payload == "activations" for axis in line.axes}
+    return not moved.isdisjoint(data_axes(case))
 
 
 def accumulates(case: Case) -> bool:

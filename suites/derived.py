@@ -1,38 +1,139 @@
-"""What must move over the axis that splits the examples, from shapes and layouts: no budget is evidence for itself."""
+"""What must move over the axes that split the examples or their tokens, from shapes and layouts: no budget is evidence
+for itself.
+
+A parameter moves in its bytes per device as it is computed with. It is gathered over the axes that split it at rest and
+not in use. Its gradient is reduced over all but those that split it in use, for a device that has its own part of a
+parameter, as of the experts, sees everybody's tokens: scattered over those that split it at rest, and over the others
+what is left of it, as COM-7 has it. Over several axes it is taken to be gathered, and scattered, at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from math import prod
+from math import inf, prod
+from typing import NamedTuple
 
 from meshproof.cases import Case
-from meshproof.contract import Operation, Part
+from meshproof.contract import Communication, Operation
+from meshproof.hlo import Collective
+from meshproof.judging import Judge
 from meshproof.layout import LeafLayout
-from suites.applicability import data_axis, mesh_axes
+from meshproof.observation import Observation
+from meshproof.traffic import compare_traffic
+from meshproof.verdicts import compared
+from suites.applicability import axes_of, data_axes, exchanges_tokens, mesh_axes, mixed, rematerialises
+
+REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
+HALVES = {"bfloat16": "bf16", "float16": "f16"}
+"""Dtypes half as wide as float32: as a contract names them, and as a compiled program does."""
 
 
-def bytes_in_use(leaves: Iterable[LeafLayout], case: Case, part: Part, only_split: bool = False) -> int:
-    """Bytes per device of parameters that may rest split over the data axis, but are computed with whole along it.
+class Moved(NamedTuple):
+    """A parameter's bytes in use, the axes that it is gathered over, and those that its gradient goes over."""
 
-    Of those that the contract declares in this part, so that what is frozen has no gradient; or of those among them
-    that it splits there over that axis.
+    bytes: int
+    gathered: set[str]
+    reduced: set[str]
+    scattered: set[str]
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What a case must move by its layouts, beside what its compiled step was seen to move."""
+
+    case: Case
+    parameters: list[Moved]
+    collectives: tuple[Collective, ...]
+
+    def gathers(self) -> Iterator[str]:
+        """Axes over which parameters are not gathered once, nor once more where the backward pass computes anew.
+
+        Where none rests split, but optimizer state does, as in ZeRO, COM-3 judges what is gathered.
+        """
+        for axis in data_axes(self.case):
+            once = sum(one.bytes for one in self.parameters if axis in one.gathered)
+            most = once * (2 if rematerialises(self.case) else 1)
+            in_shards = self.case.contract.optimizer_state is None or axis in axes_of(self.case, "optimizer_state")
+            if once or not in_shards:
+                yield from self.other("parameters", "gathered", axis, ("all-gather",), once, most)
+
+    def scatters(self) -> Iterator[str]:
+        """Axes over which gradients are not scattered once."""
+        for axis in data_axes(self.case):
+            once = sum(one.bytes for one in self.parameters if axis in one.scattered)
+            yield from self.other("gradients", "scattered", axis, ("reduce-scatter",), once, once)
+
+    def reductions(self) -> Iterator[str]:
+        """Axes over which gradients are not reduced once, whole or, where others have scattered them, in shards."""
+        for axis in data_axes(self.case):
+            once = sum(
+                one.bytes // prod(self.case.mesh[other] for other in one.scattered if axis not in one.scattered)
+                for one in self.parameters
+                if axis in one.reduced
+            )
+            yield from self.other("gradients", "reduced", axis, REDUCTIONS, once, once)
+
+    def other(
+        self, payload: str, done: str, axis: str, operations: tuple[Operation, ...], least: int, most: int
+    ) -> Iterator[str]:
+        """The sentence that says that other bytes move than these, once a step or once a microbatch."""
+        own = [
+            line
+            for line in self.case.contract.step or ()
+            if line.payload == payload and line.operation in operations and axis in line.axes
+        ]
+        seen, parts = bytes_of(self.case, own, self.collectives), self.case.contract.microbatches
+        if not any(least * times <= seen <= most * times for times in (1, parts)):
+            often = f"once, or once in each of {parts} microbatches" if parts > 1 else "once"
+            digits = f" ({self.case.contract.compute_dtype} counted as float32)" if mixed(self.case) else ""
+            source = (
+                f"theory: by shapes and layouts {often}{digits}; that the budget agrees with the step proves nothing"
+            )
+            budget = "; ".join(map(str, own)) or f"no line for {payload}"
+            yield f"{payload} {done} over {axis}: {compared(seen, most, 'bytes')}; {source}; budget: {budget}"
+
+
+def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
+    """That of a case; of nothing where its contract does not say how all leaves lie.
+
+    Parameters are computed with whole along the axes that split examples or tokens, unless ``computed`` says otherwise.
+    Where activations move over such an axis, as tokens do that travel to their experts, it may split a parameter in use
+    as well: a contract that does not say then ends the test.
     """
-    total = 0
-    for leaf in leaves:
-        specs = getattr(case.contract, part)
-        spec = next((specs[pattern] for pattern in specs if fnmatchcase(leaf.path, pattern)), None)
-        if spec is not None and (not only_split or data_axis(case) in mesh_axes(spec)):
-            others = [axis for axis in mesh_axes(leaf.declared or ()) if axis != data_axis(case)]
-            total += leaf.itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in others)
-    return total
+    leaves = judge.see(judge.see(observation.before).parameters) if data_axes(case) else ()
+    if exchanges_tokens(case):
+        judge.promised(case.contract.computed, "layout in which parameters are computed with (`computed`)")
+    collectives = judge.see(judge.see(observation.step).collectives)
+    try:
+        return Theory(case, [moved(case, leaf) for leaf in leaves], collectives)
+    except LookupError as undeclared:
+        judge.fail([str(undeclared.args[0])])
 
 
-def budgeted(case: Case, payload: str, *operations: Operation) -> tuple[int, str]:
-    """Bytes of a payload that the step's budget moves over the data axis by any of these operations, and its lines."""
-    lines = [
-        line
-        for line in case.contract.step or ()
-        if line.payload == payload and line.operation in operations and data_axis(case) in line.axes
-    ]
-    return sum(line.bytes for line in lines), f"budget: {'; '.join(map(str, lines)) or f'no line for {payload}'}"
+def moved(case: Case, leaf: LeafLayout) -> Moved:
+    """Where a parameter and its gradient go. One whose gradient has no layout is frozen, and has none.
+
+    Raises ``LookupError`` where ``computed`` has no pattern that matches it.
+    """
+    contract, axes, at_rest = case.contract, {*data_axes(case)}, {*mesh_axes(leaf.declared or ())}
+    in_use = at_rest - axes if contract.computed is None else {*mesh_axes(contract.spec("computed", leaf.path))}
+    size = leaf.itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in in_use)
+    matching = (spec for pattern, spec in (contract.gradients or {}).items() if fnmatchcase(leaf.path, pattern))
+    gradient = next(matching, None)
+    reduced = set() if gradient is None else axes - in_use
+    return Moved(size, (at_rest & axes) - in_use, reduced, reduced & {*mesh_axes(gradient or ())})
+
+
+def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Collective]) -> float:
+    """Bytes that a step is seen to move in the lanes of these lines of its budget, less what else it lists there.
+
+    What moves in ``compute_dtype`` counts as if it moved in float32: the contract leaves open on which side of a
+    collective a cast stands, but not how many elements move. Infinite where a count is unknown.
+    """
+    budget, lanes = case.contract.step or (), {(line.operation, line.axes) for line in lines}
+    entries = [e for traffic in compare_traffic(collectives, budget) if traffic.lane in lanes for e in traffic.entries]
+    narrow = HALVES.get(case.contract.compute_dtype)
+    seen = sum(inf if entry.bytes is None else entry.bytes * (2 if entry.dtype == narrow else 1) for entry in entries)
+    return seen - sum(line.bytes for line in budget if (line.operation, line.axes) in lanes and line not in lines)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from meshproof.traffic import compare_traffic
 from suites.applicability import accumulates, both, moves
+from suites.derived import bytes_of
 from suites.twins import unaccumulated
 
 
@@ -24,14 +24,8 @@ def test_accumulation_reduces_once(case, cases, observation, observe_also, judge
 
 
 def gradient_bytes(case, observation, judge):
-    """Bytes of gradients that a step reduces, seen and budgeted, and the lines that say so.
-
-    What else is budgeted in their lanes is taken off.
-    """
+    """Bytes of gradients that a step reduces, seen and budgeted, and the lines that say so."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     own = [line for line in budget if line.payload == "gradients"]
-    lanes = {(line.operation, line.axes) for line in own}
-    other = sum(line.bytes for line in budget if (line.operation, line.axes) in lanes and line not in own)
-    traffic = compare_traffic(judge.see(judge.see(observation.step).collectives), budget)
-    seen = sum(one.seen if one.seen is not None else float("inf") for one in traffic if one.lane in lanes)
-    return seen - other, sum(line.bytes for line in own), "; ".join(map(str, own))
+    seen = bytes_of(case, own, judge.see(judge.see(observation.step).collectives))
+    return seen, sum(line.bytes for line in own), "; ".join(map(str, own))

@@ -1,5 +1,7 @@
 """What an observation looks at."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,6 +51,14 @@ def test_layout_is_else_that_of_the_canonical_tree():
     seen = observe(case(Canonical()))
     assert isinstance(seen.before.parameters, Failed)
     assert "['weights/*']" in seen.before.parameters.reason and "['w']" in seen.before.parameters.reason
+
+
+def test_layout_in_use_is_of_parameters_too():
+    """A pattern of ``computed`` that matches no parameter is the same fault, by its name."""
+    strategy = AtRest()
+    strategy.contract = replace(AtRest.contract, computed={"weights/*": PartitionSpec(), "w": PartitionSpec()})
+    seen = observe(case(strategy)).before.parameters
+    assert isinstance(seen, Failed) and "the contract declares computed ['w']" in seen.reason
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ class Form:
             gradients=dict(leaves(self.page.GRADIENTS.specs(self.network.axes))),
             optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
+            computed=dict(leaves(self.page.COMPUTE.specs(self.network.axes))),
             forward=self.traffic.price(self.page.COMMUNICATION.forward, backward=False),
             step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
             explicit=self.explicit,

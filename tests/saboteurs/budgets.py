@@ -5,6 +5,7 @@ The numbers are right, and every byte that moves is listed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -21,7 +22,6 @@ from reference_impl.forms.manual import Manual
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.models.layout import Whole
 from reference_impl.models.mlp import MLP
-from reference_impl.modifiers.accumulation import Accumulated
 from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
@@ -35,7 +35,6 @@ from reference_impl.strategies import (
 from reference_impl.theory import communication
 from reference_impl.theory.communication import Budget, Line
 from tests.saboteurs.collectives import each, synchronize_by, twice
-from tests.saboteurs.modifiers import ReducesEach
 from tests.saboteurs.pipelines import STAGES, UncheckedPipelined, by_engine
 from tests.saboteurs.planting import BOTH, DATA, MODEL, Unchecked, plant
 from tests.saboteurs.sharded_state import HYBRID, gathers_old_and_new
@@ -67,11 +66,20 @@ def gathers_labels(model: Any, parameters: Any, batch: Any) -> Any:
     return data_parallel_shard_map.loss(model, parameters, batch) + 0 * jnp.sum(everywhere)
 
 
-def gathers_squares(model: Any, parameters: Any, batch: Any) -> Any:
-    """FSDP that gathers the parameters to compute with, and their squares for a norm that shards could be added for."""
-    squares = Shards(model, fsdp_shard_map.PARAMETERS, "data").gather(jax.tree.map(jnp.square, dict(parameters)))
-    loss, gradients = fsdp_shard_map.loss_and_gradients(model, parameters, batch)
-    return loss + 0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(squares)), gradients
+def gathers_squares(page: Any, gather: Callable[..., Any]) -> dict[str, Any]:
+    """Gathers the parameters to compute with, and their squares for a norm that shards could be added for; budgeted."""
+
+    def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
+        squares = gather(model, jax.tree.map(jnp.square, dict(parameters)))
+        loss, gradients = page.loss_and_gradients(model, parameters, batch)
+        return loss + 0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(squares)), gradients
+
+    return {"loss_and_gradients": loss_and_gradients} | again(page, "parameters")
+
+
+def over_data(model: Any, parameters: Any) -> Any:
+    """FSDP's gather."""
+    return Shards(model, fsdp_shard_map.PARAMETERS, "data").gather(parameters)
 
 
 LABELS = Communication("all-gather", ("data",), "inputs", 64 * 4)
@@ -108,17 +116,7 @@ plant(
     fsdp_shard_map,
     DATA,
     "COM-4",
-    loss_and_gradients=gathers_squares,
-    **again(fsdp_shard_map, "parameters"),
-)
-plant(
-    "accumulated_and_reduced_twice",
-    Unchecked,
-    data_parallel_shard_map,
-    DATA,
-    "COM-9",
-    network=ReducesEach(Accumulated(MLP())),
-    **again(data_parallel_shard_map, "gradients", "metrics"),
+    **gathers_squares(fsdp_shard_map, over_data),
 )
 
 

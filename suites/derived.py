@@ -4,7 +4,7 @@ for itself.
 A parameter moves in its bytes per device as it is computed with. It is gathered over the axes that split it at rest and
 not in use. Its gradient is reduced over all but those that split it in use, for a device that has its own part of a
 parameter, as of the experts, sees everybody's tokens: scattered over those that split it at rest, and over the others
-what is left of it, as COM-7 has it. Over several axes it is taken to be gathered, and scattered, at once.
+what is left of it, as COM-7 has it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class Theory:
-    """What a case must move by its layouts, beside what its compiled step was seen to move."""
+    """What a case must move by its layouts, beside what its compiled step is seen to move."""
 
     case: Case
     parameters: list[Moved]
@@ -53,46 +53,62 @@ class Theory:
         Where none rests split, but optimizer state does, as in ZeRO, COM-3 judges what is gathered.
         """
         for axis in data_axes(self.case):
-            once = sum(one.bytes for one in self.parameters if axis in one.gathered)
-            most = once * (2 if rematerialises(self.case) else 1)
+            pieces = [(one.bytes, one.gathered) for one in self.parameters if axis in one.gathered]
             in_shards = self.case.contract.optimizer_state is None or axis in axes_of(self.case, "optimizer_state")
-            if once or not in_shards:
-                yield from self.other("parameters", "gathered", axis, ("all-gather",), once, most)
+            if pieces or not in_shards:
+                most = 2 if rematerialises(self.case) else 1
+                yield from self.mismatch("parameters", "gathered", axis, ("all-gather",), pieces, most)
 
     def scatters(self) -> Iterator[str]:
         """Axes over which gradients are not scattered once."""
         for axis in data_axes(self.case):
-            once = sum(one.bytes for one in self.parameters if axis in one.scattered)
-            yield from self.other("gradients", "scattered", axis, ("reduce-scatter",), once, once)
+            pieces = [(one.bytes, one.scattered) for one in self.parameters if axis in one.scattered]
+            yield from self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces)
 
     def reductions(self) -> Iterator[str]:
         """Axes over which gradients are not reduced once, whole or, where others have scattered them, in shards."""
         for axis in data_axes(self.case):
-            once = sum(
-                one.bytes // prod(self.case.mesh[other] for other in one.scattered if axis not in one.scattered)
+            pieces = [
+                (one.bytes, one.scattered)
+                if axis in one.scattered
+                else (one.bytes // prod(self.case.mesh[other] for other in one.scattered), {axis})
                 for one in self.parameters
                 if axis in one.reduced
-            )
-            yield from self.other("gradients", "reduced", axis, REDUCTIONS, once, once)
+            ]
+            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces)
 
-    def other(
-        self, payload: str, done: str, axis: str, operations: tuple[Operation, ...], least: int, most: int
+    def mismatch(
+        self,
+        payload: str,
+        done: str,
+        axis: str,
+        operations: tuple[Operation, ...],
+        pieces: list[tuple[int, set[str]]],
+        most: int = 1,
     ) -> Iterator[str]:
-        """The sentence that says that other bytes move than these, once a step or once a microbatch."""
+        """The sentence that says that these pieces do not move once, to so many times, in a step or in each microbatch.
+
+        A piece moves over all its axes at once where the budget has such a line; else over one after the other, and
+        over this one whole or in the shards that the others make of it.
+        """
         own = [
             line
             for line in self.case.contract.step or ()
             if line.payload == payload and line.operation in operations and axis in line.axes
         ]
+        at_once, mesh = [set(line.axes) for line in own if line.operation != "all-reduce"], self.case.mesh
+        whole = sum(size for size, _ in pieces)
+        least = sum(
+            size if axes in at_once else size // prod(mesh[other] for other in axes - {axis}) for size, axes in pieces
+        )
         seen, parts = bytes_of(self.case, own, self.collectives), self.case.contract.microbatches
-        if not any(least * times <= seen <= most * times for times in (1, parts)):
-            often = f"once, or once in each of {parts} microbatches" if parts > 1 else "once"
-            digits = f" ({self.case.contract.compute_dtype} counted as float32)" if mixed(self.case) else ""
-            source = (
-                f"theory: by shapes and layouts {often}{digits}; that the budget agrees with the step proves nothing"
-            )
+        if not any(least * times <= seen <= whole * most * times for times in (1, parts)):
+            source = f"theory: by shapes and layouts {'once' if most == 1 else 'once or twice'}"
+            source += f", or so in each of {parts} microbatches" if parts > 1 else ""
+            source += f", {self.case.contract.compute_dtype} counted as float32" if mixed(self.case) else ""
+            source += "; that the budget agrees with the step proves nothing"
             budget = "; ".join(map(str, own)) or f"no line for {payload}"
-            yield f"{payload} {done} over {axis}: {compared(seen, most, 'bytes')}; {source}; budget: {budget}"
+            yield f"{payload} {done} over {axis}: {compared(seen, whole * most, 'bytes')}; {source}; budget: {budget}"
 
 
 def theory(case: Case, observation: Observation, judge: Judge) -> Theory:

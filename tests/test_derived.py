@@ -76,6 +76,21 @@ def test_no_other_budget_passes(one):
             assert problems(promising(one, step=step)), f"{len(lines)} times {one.contract.step[i]}"
 
 
+def test_two_axes_may_be_gathered_over_one_after_the_other():
+    """What rests split over two of them moves over the one in shards, then over the other whole, and back; once."""
+    [wide, *_] = [case for case in EXCHANGING if case.strategy.name == "expert_fsdp"]
+    both, one = ("data", "expert"), {"data": 1, "expert": wide.mesh["data"]}
+    stages = [
+        replace(line, axes=(axis,), bytes=line.bytes // one[axis])
+        for line in wide.contract.step
+        for axis in line.axes
+        if line.operation in ("all-gather", "reduce-scatter") and line.axes == both
+    ]
+    rest = [line for line in wide.contract.step if line.axes != both or line.operation == "all-reduce"]
+    assert len(stages) == 4 and problems(promising(wide, step=(*rest, *stages))) == []
+    assert problems(promising(wide, step=(*rest, *stages, *stages)))
+
+
 @pytest.mark.parametrize("one", [one for one in DERIVED if one not in EXCHANGING], ids=lambda one: one.id)
 def test_where_no_tokens_travel_layouts_at_rest_suffice(one):
     """A contract that leaves out how parameters are computed with is judged the same."""

@@ -11,6 +11,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.drawing import Drawing
 from reference_impl.forms.manual import Manual
+from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
 from reference_impl.models.moe import MoE
@@ -24,17 +25,23 @@ from tests.saboteurs.planting import DATA
 PERCEPTRON = MLP(widths=(32, 16, 64, 10))
 BLOCK = GPT(vocab=24, length=8, embed=16, head_dim=4, mlp=32, blocks=1)
 EXPERTS = MoE(features=32, width=16, hidden=32)
-SMALL = {"mlp": PERCEPTRON, "gpt_block": BLOCK, "moe": EXPERTS, "stacked_mlp": StackedMLP()}
+SMALL = {"mlp": PERCEPTRON, "gpt_block": BLOCK, "moe": EXPERTS}
+
+
+def stacked(depths: int) -> StackedMLP:
+    """One pair of layers for each chunk of a pipeline."""
+    return StackedMLP(widths=(32, 16, *(32, 16) * depths, 10))
 
 
 def bases() -> Iterator[Form]:
     """Without a fault."""
     pages: dict[ModuleType, Form] = {}
     for form in reference_impl.strategies():
-        if form.framework == "jax" and form.model in SMALL and not form.variant:
+        if form.framework == "jax" and form.model in {*SMALL, StackedMLP.name} and not form.variant:
             pages.setdefault(form.page, form)
     for form in pages.values():
-        yield replace(form, network=SMALL[form.model])
+        small = stacked(form.timetable.depths) if isinstance(form, Pipelined) else SMALL[form.model]
+        yield replace(form, network=small)
     yield JaxForm(fsdp, DATA, Adam(), PERCEPTRON, variant="adam")
     yield Manual(data_parallel_shard_map, DATA, Momentum(), Accumulated(PERCEPTRON), variant="accumulated")
     yield Manual(data_parallel_shard_map, DATA, Momentum(), Masked(PERCEPTRON), variant="masked")

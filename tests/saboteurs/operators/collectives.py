@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from math import prod
 from typing import Any
 
@@ -73,6 +74,7 @@ def in_collectives(operation: str, names: tuple[str, ...], make_harm: Callable[[
         compiling = "per_device" if is_pmap(form) else "compile"
 
         def compiled(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+            @wraps(function)  # what is not harmed is the program that the cache knows
             def traced(*given: Any) -> Any:
                 fresh = make_harm(form)
                 assert fresh

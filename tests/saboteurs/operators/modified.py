@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -32,6 +33,7 @@ def scheduling(form: Form, harm: Callable[[np.ndarray, Any], None]) -> Members:
         return own
 
     def compiled(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+        @wraps(function)
         def traced(*given: Any) -> Any:
             with patch.object(Pipeline, "rows", property(rows)):
                 return function(*given)

@@ -28,12 +28,12 @@ from benchmarks.record import cpu_model, stack
 from benchmarks.sizes import ON_CPU, SIZES
 from benchmarks.window import STEPS, Window
 from meshproof.cases import Case, load_cases
-from meshproof.files import replace_text
+from meshproof.files import insert, replace_text
 from meshproof.judging import digest
 
 ROUNDS = 15
 DEVICES = 8
-BEGIN, END = "<!-- overhead -->", "<!-- /overhead -->"
+NAME = "overhead"
 HEAD = (
     "| strategy | model | mesh | ms a step | times the single device | work | collectives |\n"
     "|---|---|---|---|---|---|---|"
@@ -130,20 +130,11 @@ def report() -> str:
     )
 
 
-def between(text: str, rows: str, begin: str = BEGIN, end: str = END) -> str:
-    """A document with these rows between its markers. Raises ``ValueError`` where it lacks one of them."""
-    head, found, rest = text.partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"the document has no {begin} … {end}: put both where the table shall stand")
-    return f"{head}{begin}\n{rows}\n{end}{tail}"
-
-
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", DEVICES)
     jax.config.update("jax_platforms", "cpu")
     with jax.default_matmul_precision("float32"):
         found = report()
     for path in map(Path, sys.argv[1:]):
-        replace_text(path, between(path.read_text(encoding="utf-8"), found))
+        replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, found))
     print(found)

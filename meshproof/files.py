@@ -1,4 +1,4 @@
-"""Files that are written whole."""
+"""Files that are written whole, and documents with a generated part."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def replace_bytes(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(content)
     temporary.replace(path)
+
+
+def insert(text: str, name: str, table: str) -> str:
+    """A document with a table between the two markers of its name. Raises ``ValueError`` where it lacks one of them."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"the document has no {begin} … {end}: put both where the table shall stand")
+    return f"{head}{begin}\n{table}\n{end}{tail}"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from meshproof.cases import case_id
-from reference_impl.__main__ import insert
+from meshproof.files import insert
 from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.bases import bases
 from tests.saboteurs.operators.matrix import NAME, judge, kept, table

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from docs.strategies import NAME, table
+from meshproof.files import insert
 from reference_impl import strategies
-from reference_impl.__main__ import NAME, insert, table
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
 from reference_impl.models.mlp import MLP
@@ -81,7 +82,7 @@ def test_changed_budget_is_noticed(name):
 
 
 def test_the_readme_has_the_table_of_strategies():
-    """README.md shows every page's mappings, budget and cases as they are: `python -m reference_impl README.md`."""
+    """README.md shows every page's mappings, budget and cases as they are: `python -m docs.strategies README.md`."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert insert(readme, NAME, table()) == readme
     with pytest.raises(ValueError, match="no <!-- strategies -->"):

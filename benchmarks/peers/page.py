@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overhead import between
 from benchmarks.peers.gpt_case import PEERS
 from benchmarks.peers.measure import FRAMEWORKS, SCHEMA, SPEED
-from meshproof.files import replace_text
+from meshproof.files import insert, replace_text
 
 FOLDER = Path(__file__).parents[1] / "results"
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
+NAME = "results"
 
 
 def summarise(result: dict[str, Any]) -> str:
@@ -76,7 +75,7 @@ def sections(folder: Path) -> Iterator[str]:
 
 def write(text: str, folder: Path) -> str:
     """The page with what stands between its markers written anew."""
-    return between(text, "\n\n".join(sections(folder)), BEGIN, END)
+    return insert(text, NAME, "\n\n".join(sections(folder)))
 
 
 if __name__ == "__main__":

@@ -32,11 +32,3 @@ def test_without_its_single_device_there_is_no_row():
     """A strategy whose single device was not timed is an error, and compared with no other."""
     with pytest.raises(KeyError):
         overhead.table([timed("single_device", 1, [1.0] * 3, key="gpt"), timed("fsdp", 8, [1.0] * 3)])
-
-
-def test_table_stands_between_its_markers():
-    """The table replaces what stood between its markers; a document without them is refused."""
-    text = f"before\n{overhead.BEGIN}\nold\n{overhead.END}\nafter\n"
-    assert overhead.between(text, "new") == f"before\n{overhead.BEGIN}\nnew\n{overhead.END}\nafter\n"
-    with pytest.raises(ValueError, match="put both where the table shall stand"):
-        overhead.between("no markers", "new")

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from meshproof.environment import versions
-from meshproof.files import replace_text
-from reference_impl.__main__ import insert
+from meshproof.files import insert, replace_text
 from tests.saboteurs.operators.matrix import NAME, judge, keep, table
 
 README = Path("README.md")

@@ -1,4 +1,4 @@
-"""``python -m reference_impl README.md`` writes the book's table of strategies into a file, between its two markers."""
+"""``python -m docs.strategies README.md`` writes the book's table of strategies into a file, between its markers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
 
+from meshproof.files import insert, replace_text
 from reference_impl import strategies
 from reference_impl.forms.base import Form
 
@@ -36,16 +37,6 @@ def row(page: ModuleType, forms: list[Form]) -> str:
     return f"| {link} | {page.PARAMETERS} | {page.GRADIENTS} | {page.OPTIMIZER} | {moves} | {cases} |"
 
 
-def insert(text: str, name: str, table: str) -> str:
-    """A document with a table between the two markers of its name. Raises ``ValueError`` where it lacks one of them."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    head, found, rest = text.partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"the document has no {begin} … {end}: put both where the table shall stand")
-    return f"{head}{begin}\n{table}\n{end}{tail}"
-
-
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
-        path.write_text(insert(path.read_text(encoding="utf-8"), NAME, table()), encoding="utf-8")
+        replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, table()))

@@ -27,7 +27,8 @@ def train_step(state, batch):
 
 class DataParallel:
     name, framework, model = "data_parallel", "jax", "regression"
-    contract = Contract(parameters=WHOLE, optimizer_state=WHOLE, batch=ROWS, forward=(LOSS,), step=(GRADIENTS, LOSS))
+    layouts = {"parameters": WHOLE, "gradients": WHOLE, "optimizer_state": WHOLE, "batch": ROWS}
+    contract = Contract(**layouts, forward=(LOSS,), step=(GRADIENTS, LOSS))
     train_step = staticmethod(train_step)
     loss = staticmethod(jax.jit(lambda state, batch: loss(state["parameters"], batch)))
     gradients = staticmethod(jax.jit(lambda state, batch: jax.grad(loss)(state["parameters"], batch)))

@@ -29,8 +29,8 @@ SMALL = {"mlp": PERCEPTRON, "gpt_block": BLOCK, "moe": EXPERTS}
 
 
 def stacked(depths: int) -> StackedMLP:
-    """One pair of layers for each chunk of a pipeline."""
-    return StackedMLP(widths=(32, 16, *(32, 16) * depths, 10))
+    """One pair of layers for each chunk of a pipeline, as wide as the book's: MEM-5 is about their activations."""
+    return StackedMLP(widths=(64, 128, *(32, 128) * depths, 10))
 
 
 def bases() -> Iterator[Form]:

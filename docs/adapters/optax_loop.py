@@ -10,6 +10,7 @@ from meshproof.contract import Communication, Contract
 
 OPTIMIZER = optax.sgd(0.1, momentum=0.9)
 WHOLE, ROWS = {"*": PartitionSpec()}, {"*": PartitionSpec("data")}
+LAYOUTS = {"parameters": WHOLE, "gradients": WHOLE, "optimizer_state": WHOLE, "batch": ROWS}
 GRADIENTS = Communication("all-reduce", ("data",), "gradients", 4 * (16 * 32 + 32 * 8))
 LOSS = Communication("all-reduce", ("data",), "metrics", 4)
 
@@ -27,8 +28,7 @@ def train_step(state, batch):
 
 class DataParallel:
     name, framework, model = "data_parallel", "jax", "regression"
-    layouts = {"parameters": WHOLE, "gradients": WHOLE, "optimizer_state": WHOLE, "batch": ROWS}
-    contract = Contract(**layouts, forward=(LOSS,), step=(GRADIENTS, LOSS))
+    contract = Contract(**LAYOUTS, forward=(LOSS,), step=(GRADIENTS, LOSS))
     train_step = staticmethod(train_step)
     loss = staticmethod(jax.jit(lambda state, batch: loss(state["parameters"], batch)))
     gradients = staticmethod(jax.jit(lambda state, batch: jax.grad(loss)(state["parameters"], batch)))

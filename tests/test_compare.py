@@ -199,6 +199,16 @@ def test_the_worst_comes_first_and_equals_are_one_line(tmp_path):
     assert f"first COM-4 of {FSDP}: proved → failed (3 regressed, 2 changed" in comparison.sentence
 
 
+def test_the_verdict_names_what_moved():
+    """Of the packages beside the stack those that both have; a linter that one has besides is no other stack."""
+    old, moved = report(packages={"chex": "0.1.91", "ruff": "0.15"}), report(packages={"chex": "0.1.92"})
+    assert "the same from chex 0.1.91 to chex 0.1.92" in compare(old, moved).sentence
+    same = report(packages={"chex": "0.1.91"})
+    assert "the same from jax 0.12.0.1, flax 0.12.12 to jax 0.12.0.1, flax 0.12.12" in compare(old, same).sentence
+    assert "to orbax 0.12.8" in compare(report(), report(orbax="0.12.8")).sentence
+    assert "from orbax absent" in compare(report(), report(orbax="0.12.8")).sentence
+
+
 @pytest.fixture
 def files(tmp_path):
     """Two reports on disk: the new one has a failed clause, and text that no markup may swallow."""

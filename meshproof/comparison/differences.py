@@ -115,12 +115,15 @@ class Comparison:
 
 
 def _versions(stack: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Of one of two stacks, what matters most of what differs; where nothing does, its JAX and Flax."""
+    """Of one of two stacks, what matters most of what differs; where nothing does, its JAX and Flax.
+
+    What only one of them has beside its stack, as a linter, is not told.
+    """
     own, others = installed(stack), installed(other)
-    for named in (("jax", "flax", "optax", "orbax"), ("jaxlib", "numpy", "python"), sorted({**own, **others})):
-        if moved := [name for name in named if own.get(name) != others.get(name)]:
+    for named in (("jax", "flax", "optax", "orbax"), ("jaxlib", "numpy", "python"), sorted(own.keys() & others)):
+        if moved := [name for name in named if own[name] != others[name]]:
             rest = f" and {len(moved) - NAMED} packages more" if len(moved) > NAMED else ""
-            return ", ".join(f"{name} {own.get(name, 'absent')}" for name in moved[:NAMED]) + rest
+            return ", ".join(f"{name} {own[name] or 'absent'}" for name in moved[:NAMED]) + rest
     return f"jax {stack['jax']}, flax {stack['flax']}"
 
 

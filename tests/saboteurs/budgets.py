@@ -41,16 +41,21 @@ from tests.saboteurs.sharded_state import HYBRID, gathers_old_and_new
 
 
 @dataclass(frozen=True)
-class Admits(Manual):
-    """Budgets with one line more than the page prices: ``ADMITTED``, by forward pass and step."""
+class Restates(Manual):
+    """Contracts that say something else than the page: what its ``restated`` makes of them."""
 
     check_vma: bool = False
 
     @cached_property
     def contract(self) -> Any:
-        """What the page says, and what was seen."""
+        """The page's, restated."""
         said = super().contract
-        return replace(said, **{what: (*getattr(said, what), line) for what, line in self.page.ADMITTED.items()})
+        return replace(said, **self.page.restated(said))
+
+
+def admits(**lines: Communication) -> dict[str, Any]:
+    """A budget with one line more than the page prices, of the forward pass or the step."""
+    return {"restated": lambda said: {what: (*getattr(said, what), line) for what, line in lines.items()}}
 
 
 def again(page: Any, *payloads: str) -> dict[str, Any]:
@@ -85,12 +90,12 @@ def over_data(model: Any, parameters: Any) -> Any:
 LABELS = Communication("all-gather", ("data",), "inputs", 64 * 4)
 plant(
     "labels_gathered",
-    Admits,
+    Restates,
     data_parallel_shard_map,
     DATA,
     "COM-1",
     loss=gathers_labels,
-    ADMITTED={"forward": LABELS},
+    **admits(forward=LABELS),
 )
 plant(
     "reduced_twice_and_budgeted",
@@ -139,13 +144,13 @@ def logs_with_gradients(model: Any, parameters: Any, batch: Any) -> Any:
 KERNEL = Communication("all-gather", ("model",), "parameters", 128 * 512 * 4)
 plant(
     "kernel_gathered_over_tensor_axis",
-    Admits,
+    Restates,
     tensor_parallel_shard_map,
     MODEL,
     "COM-5",
     loss=logs_a_norm(tensor_parallel_shard_map.loss),
     loss_and_gradients=logs_with_gradients,
-    ADMITTED={"forward": KERNEL, "step": KERNEL},
+    **admits(forward=KERNEL, step=KERNEL),
 )
 
 
@@ -157,12 +162,12 @@ def averages_inputs(model: Any, parameters: Any, batch: Any) -> Any:
 
 plant(
     "statistics_over_fsdp_axis",
-    Admits,
+    Restates,
     fsdp_tensor_parallel_shard_map,
     BOTH,
     "COM-6",
     loss_and_gradients=averages_inputs,
-    ADMITTED={"step": Communication("all-reduce", ("data",), "activations", 784 * 4)},
+    **admits(step=Communication("all-reduce", ("data",), "activations", 784 * 4)),
 )
 
 
@@ -178,12 +183,12 @@ SPLIT = [prod(shape) for path, shape in leaves(MLP().shapes) if "embed" in AXES[
 WHOLE = Communication("all-reduce", ("replica",), "gradients", sum(SPLIT) * 4 * 3 // 4)
 plant(
     "whole_gradients_between_groups",
-    Admits,
+    Restates,
     hsdp_shard_map,
     HYBRID,
     "COM-7",
     loss_and_gradients=between_groups_first,
-    ADMITTED={"step": WHOLE},
+    **admits(step=WHOLE),
 )
 
 

@@ -5,8 +5,7 @@ Every byte that moves is listed, and more of them than the layouts need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,7 +16,6 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Contract
 from reference_impl.cases.modified import MIXED
-from reference_impl.forms.manual import Manual
 from reference_impl.models.layout import Whole
 from reference_impl.models.mlp import MLP
 from reference_impl.models.moe import MoE
@@ -32,7 +30,7 @@ from reference_impl.strategies import (
     fsdp_context_parallel,
     fsdp_shard_map,
 )
-from tests.saboteurs.budgets import again, gathers_squares, over_data
+from tests.saboteurs.budgets import Restates, again, gathers_squares, over_data
 from tests.saboteurs.collectives import synchronize_by
 from tests.saboteurs.experts import EXPERT, WIDE
 from tests.saboteurs.modifiers import ReducesEach
@@ -41,19 +39,6 @@ from tests.saboteurs.transformers import of_gpt
 
 RING, SPLIT_RING = {"data": 2, "context": 4}, {"data": 4, "context": 2}
 ACCUMULATED = Accumulated(MLP())
-
-
-@dataclass(frozen=True)
-class Restates(Manual):
-    """Contracts that say something else than the page: what its ``restated`` makes of them."""
-
-    check_vma: bool = False
-
-    @cached_property
-    def contract(self) -> Contract:
-        """The page's, restated."""
-        said = super().contract
-        return replace(said, **self.page.restated(said))
 
 
 def reduces_again(page: Any, over: tuple[str, ...]) -> dict[str, Any]:

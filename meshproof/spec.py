@@ -22,6 +22,7 @@ GROUPS = {
     "ACC": "Gradient accumulation",
     "MIX": "Mixed precision",
     "MSK": "Masked batches",
+    "API": "Interfaces",
 }
 """The heading of each group of clauses, in the order of the document."""
 

@@ -51,7 +51,7 @@ def test_the_optax_loop_conforms():
     assert found["failed"] == {}
     assert found["proved"].keys() >= {
         "NUM-2", "NUM-3", "NUM-4", "NUM-5", "NUM-6", "NUM-10", "SHD-1", "SHD-2", "SHD-3", "SHD-4", "SHD-5",
-        "COM-1", "COM-2", "COM-10", "COM-11", "MEM-1", "MEM-2", "CMP-1", "CMP-2", "CMP-3", "ERR-2",
+        "API-1", "COM-1", "COM-2", "COM-10", "COM-11", "MEM-1", "MEM-2", "CMP-1", "CMP-2", "CMP-3", "ERR-2",
     }  # fmt: skip
     [case] = report["cases"]
     assert case["truth"] == "single_device" and case["errors"]
@@ -95,7 +95,7 @@ def test_what_is_left_out_is_not_supported():
     """Without a contract nothing that it would promise is proved; with parameters alone, nothing but what they need."""
     report = run_suites("tests.implementations.adapters")
     bare, partial = (verdicts(report, name) for name in ("bare", "partial"))
-    free = {"NUM-5", "NUM-6", "NUM-10", "SHD-5", "CMP-1", "CMP-2", "CMP-3", "MEM-2"}
+    free = {"API-1", "NUM-5", "NUM-6", "NUM-10", "SHD-5", "CMP-1", "CMP-2", "CMP-3", "MEM-2"}
     assert bare["proved"].keys() == free
     assert partial["proved"].keys() == free | {"NUM-2", "NUM-3", "NUM-4", "SHD-1"}
     assert {"SHD-2", "SHD-3", "SHD-4", "MEM-1", "MEM-4", "COM-2", "COM-10", "COM-11"} <= partial["not-supported"].keys()

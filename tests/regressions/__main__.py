@@ -1,21 +1,33 @@
-"""``python -m tests.regressions [NAME …]`` shows each fault on a version that has it, and none on one that has not."""
+"""``python -m tests.regressions [NAME …]`` shows each fault on a version that has it, and none on one that has not.
+
+And what ``meshproof compare`` makes of going from the good version to the bad one.
+"""
 
 from __future__ import annotations
 
 import sys
 
+from meshproof.comparison import compare
 from meshproof.environments import open_environment
 from tests.regressions.known import KNOWN, Regression
-from tests.regressions.running import shows
+from tests.regressions.running import run_suites, shows
 
 
 def judge(regression: Regression) -> bool:
-    """Whether the bad version shows the fault and the good one does not; prints what was seen of both."""
-    found = {}
-    for side in (regression.bad, regression.good):
-        found[side] = shows(regression, open_environment(side).python)
-        print(f"{regression.name}: {side}: {found[side] or 'all is well'}", flush=True)
-    return bool(found[regression.bad]) and not found[regression.good]
+    """Whether only the bad version shows the fault, and a comparison names its clause; prints what was seen."""
+    good, bad = (open_environment(side).python for side in (regression.good, regression.bad))
+    seen = {python: shows(regression, python) for python in (good, bad)}
+    comparison = compare(*(run_suites(str(python), *regression.run) for python in (good, bad)))
+    told = [
+        difference
+        for difference in comparison.differences
+        if difference.place == regression.clause and (regression.select or regression.name in (difference.case or ""))
+    ]
+    print(f"{regression.name}, {regression.clause}:")
+    for side, python in ((regression.good, good), (regression.bad, bad)):
+        print(f"  {side}: {seen[python].strip(' -') or 'all is well'}")
+    print(*(f"  {difference.change}: {difference.case}" for difference in told), sep="\n", flush=True)
+    return bool(seen[bad]) and not seen[good] and {difference.change for difference in told} == {"regressed"}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +101,16 @@ class Uncounted(JaxForm):
         return Step()
 
 
+class Deprecated(JaxForm):
+    """A trainer whose framework announces that it will not go on like this."""
+
+    def load(self, parameters: Any) -> Any:
+        """As flax.jax_utils.replicate did before Flax 0.12.7."""
+        told = "jax.device_put_replicated is deprecated; use jax.device_put instead."
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return super().load(parameters)
+
+
 class Crashes(JaxForm):
     """Takes its process down, as the CPU backend of jaxlib 0.10.2 does on some programs."""
 
@@ -114,4 +125,5 @@ plant("host_callback", CallsBack, data_parallel, DATA, "CMP-2")
 plant("implicit_promotion", Promotes, data_parallel, DATA, "CMP-2")
 plant("fed_from_host", FeedsFromHost, data_parallel, DATA, "CMP-2")
 plant("flops_not_counted", Uncounted, data_parallel, DATA, "CMP-3")
-plant("crash", Crashes, data_parallel, DATA, "NUM-2", "SHD-1", "COM-2", "MEM-1", "CMP-1", "ERR-1")
+plant("deprecated", Deprecated, data_parallel, DATA, "API-1")
+plant("crash", Crashes, data_parallel, DATA, "NUM-2", "SHD-1", "COM-2", "MEM-1", "CMP-1", "ERR-1", "API-1")

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from benchmarks.test_compile_time import Compilation
 from benchmarks.window import Window, WindowError
 from meshproof.cases import Case
 
@@ -119,6 +120,25 @@ def test_drifting_state_is_faulty():
     drifting = Trainer(None, jit=lambda step: lambda state, x: (state, state + next(calls)))
     with pytest.raises(WindowError, match="of another window from the same start"):
         window(drifting).warm_up()
+
+
+def test_program_that_changes_is_faulty():
+    """A step of which every compilation is another program has no compile time."""
+    traced = count()
+
+    def step(state, batch):
+        return state * 0.9, {"loss": sum((state**n for n in range(next(traced))), batch["x"])}
+
+    changing = Trainer(None, jit=lambda step: step)
+    changing.train_step = jax.jit(step)
+    compilation = Compilation(window(changing), "toy", check=lambda *_: None)
+    compilation.compiled, compilation.cached = [], []
+    compilation.run()
+    compilation.check()
+    compilation.forget()
+    compilation.run()
+    with pytest.raises(WindowError, match=r"least-jax-number@data=1: compiled again, its facts are .*, not "):
+        compilation.check()
 
 
 def test_faulty_time_is_not_saved(tmp_path):

@@ -102,6 +102,16 @@ def test_an_unblocked_collective_is_refused():
         window.check()
 
 
+def test_a_collective_that_compiles_while_timed_is_refused():
+    """A program that is compiled anew within the window is named, although its result is right."""
+    window = CollectiveWindow("all-reduce", 4096, jax.devices())
+    with compilations_of() as window.events:
+        window.compiled = CollectiveWindow("all-reduce", 4096, jax.devices()).compiled
+        window.run()
+        with pytest.raises(WindowError, match=r"all-reduce of 4096 bytes compiled while it was timed: .*compile"):
+            window.check()
+
+
 @pytest.mark.parametrize(
     ("name", "factor"),
     [

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
@@ -72,6 +73,7 @@ def slow(text, leaves, forward=BLOCKS):
         "calls to the host": any("callback" in name for name in found) or bool(re.search(HOST, text)),
         "a loop": "stablehlo.while" in text,
         "activations in float32": bool(re.search(r"tensor<\d+x1024x(3072|6400)xf32>", text)),
+        "a scatter into the logits": bool(re.search(r"}\) : \(tensor<\d+x1024x50257xf32>, tensor<\S+xi32>", text)),
     }
     return [name for name, so in is_so.items() if so]
 
@@ -133,6 +135,17 @@ def test_calls_to_the_host_are_noticed():
 
     lowered = lower(strategy, jax.jit(reporting, donate_argnums=0), platform="cpu")
     assert slow(*lowered) == ["attention that is not fused", "calls to the host"]
+
+
+@pytest.mark.usefixtures("cudnn")
+def test_labels_that_are_looked_up_are_noticed(monkeypatch):
+    """A loss that gathers the labels' logits scatters their gradient into all the others', which is named."""
+
+    def looked_up(_, logits_BxTxV, y_BxT):
+        return optax.softmax_cross_entropy_with_integer_labels(logits_BxTxV, y_BxT).mean()
+
+    monkeypatch.setattr(GPT, "mean_loss", looked_up)
+    assert slow(*lower(gpt2())) == ["a scatter into the logits"]
 
 
 @pytest.mark.usefixtures("cudnn")

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from meshproof.contract import leaves, nest
 from reference_impl.mapping import Axes
@@ -193,8 +192,14 @@ class GPT(Model):
         return jnp.where(kept_BxTxD, y_BxTxD / (1 - self.dropout), 0)
 
     def mean_loss(self, logits_BxTxV: jax.Array, y_BxT: jax.Array) -> jax.Array:
-        """The scalar mean cross-entropy over examples and positions."""
-        return optax.softmax_cross_entropy_with_integer_labels(logits_BxTxV, y_BxT).mean()
+        """The scalar mean cross-entropy over examples and positions.
+
+        A label's logit is a sum of all but the others: the gradient of looking it up would be scattered into zeros, and
+        so hold the float32 logits' gradient in memory once more.
+        """
+        is_label_BxTxV = jax.nn.one_hot(y_BxT, self.vocab, dtype=bool)
+        label_BxT = jnp.where(is_label_BxTxV, logits_BxTxV, 0).sum(-1)
+        return (jax.nn.logsumexp(logits_BxTxV, -1) - label_BxT).mean()
 
 
 def look_up(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ from benchmarks.sizes import SIZES
 from meshproof.cases import load_cases
 from reference_impl.models import attention
 from reference_impl.models.gpt import GPT
+from reference_impl.modifiers.rematerialisation import Rematerialised
 
 BLOCKS = 2
 """Blocks are alike, and the more there are the longer lowering takes."""
@@ -79,10 +80,11 @@ def slow(text, leaves, forward=BLOCKS):
 
 
 @pytest.mark.usefixtures("cudnn")
+@pytest.mark.parametrize("size", ["gpt2-124m", "gpt2-xl-1.5b"])
 @pytest.mark.parametrize("start", ["single_device-jax-gpt@", "data_parallel-jax-gpt@data=2", "fsdp-jax-gpt@data=2"])
-def test_step_is_lowered_for_speed(start):
+def test_step_is_lowered_for_speed(size, start):
     """bfloat16 products, cuDNN's attention, a donated state, no loop and no host: of GPT-2 on one device and on two."""
-    assert slow(*lower(gpt2(start=start))) == []
+    assert slow(*lower(gpt2(size, start))) == []
 
 
 @pytest.mark.usefixtures("cudnn")
@@ -96,7 +98,7 @@ def test_float32_is_kept_for_losses():
 @pytest.mark.usefixtures("cudnn")
 def test_rematerialised_attention_is_fused():
     """Blocks that are computed anew run the kernel twice forward and once backward."""
-    text, leaves = lower(gpt2("gpt2-xl-1.5b"))
+    text, leaves = lower(gpt2(network=Rematerialised))
     assert slow(text, leaves, forward=2 * BLOCKS) == []
     assert slow(text, leaves) == ["attention that is not fused"]
 

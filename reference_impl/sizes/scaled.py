@@ -12,6 +12,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.models import Model
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.precision import MixedPrecision
+from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, single_device
 
 ONE = {"data": 1}
@@ -30,10 +31,15 @@ class Scaled(JaxForm):
         return plain(self.network).truth(self.optimizer).batches(count, self.batch_size)
 
     def single_device(self, dtype: str) -> Scaled:
-        """The same on one device. Raises ``ValueError`` for another dtype than float32."""
+        """The same on one device, its blocks computed anew: float32 takes twice the memory, and no fused attention.
+
+        Raises ``ValueError`` for another dtype than float32.
+        """
         if dtype != "float32":
             raise ValueError(f"single_device({dtype!r}): expected 'float32'; nothing so large is trained in float64")
-        return replace(self, page=single_device, mesh_axes=ONE, network=in_float32(self.network))
+        network = in_float32(self.network)
+        network = Rematerialised(network) if network.segments else network
+        return replace(self, page=single_device, mesh_axes=ONE, network=network)
 
 
 def plain(network: Model) -> Model:

@@ -33,7 +33,7 @@ class Communication:
 
     ``bytes`` is the S of the ring formulas: the operand for all-reduce, reduce-scatter, all-to-all and
     collective-permute, the result for all-gather. ``payload`` says what moves: "parameters", "gradients",
-    "activations" or "metrics".
+    "activations" or "metrics", which are scalars.
     """
 
     operation: Operation

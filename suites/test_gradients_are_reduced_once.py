@@ -6,6 +6,9 @@ from meshproof.traffic import compare_traffic
 from suites.applicability import moves
 from suites.derived import REDUCTIONS, theory
 
+SCALARS = 64
+"""Bytes of a step's or a microbatch's metrics: sixteen float32 numbers."""
+
 
 @pytest.mark.clause("COM-2", applies=moves("gradients"))
 def test_gradients_are_reduced_once(case, observation, judge):
@@ -16,4 +19,8 @@ def test_gradients_are_reduced_once(case, observation, judge):
     seen = judge.see(judge.see(observation.step).collectives)
     reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
     judge.traffic("step", (traffic for traffic in reductions if not traffic.exact))
+    for line in budget:
+        if line.payload == "metrics":
+            allowed = SCALARS * case.contract.microbatches
+            judge.at_most(f"budget: {line}", line.bytes, allowed, "bytes", f"theory: scalars, {SCALARS} bytes of them")
     judge.measured(list(theory(case, observation, judge).reductions()))

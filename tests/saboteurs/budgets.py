@@ -106,6 +106,16 @@ plant(
     loss_and_gradients=synchronize_by(each(twice)),
     **again(data_parallel_shard_map, "gradients"),
 )
+ALL = sum(prod(shape) for _, shape in leaves(MLP().shapes)) * 4
+plant(
+    "reduced_twice_as_metrics",
+    Restates,
+    data_parallel_shard_map,
+    DATA,
+    "COM-2",
+    loss_and_gradients=synchronize_by(each(twice)),
+    **admits(step=Communication("all-reduce", ("data",), "metrics", ALL)),
+)
 plant(
     "zero1_gathered_twice_and_budgeted",
     Unchecked,

@@ -194,8 +194,8 @@ class GPT(Model):
     def mean_loss(self, logits_BxTxV: jax.Array, y_BxT: jax.Array) -> jax.Array:
         """The scalar mean cross-entropy over examples and positions.
 
-        A label's logit is a sum of all but the others: the gradient of looking it up would be scattered into zeros, and
-        so hold the float32 logits' gradient in memory once more.
+        A label's logit is picked by a mask, and not looked up: a look-up's gradient is scattered into zeros, and so
+        holds float32 numbers in memory, as many as there are logits.
         """
         is_label_BxTxV = jax.nn.one_hot(y_BxT, self.vocab, dtype=bool)
         label_BxT = jnp.where(is_label_BxTxV, logits_BxTxV, 0).sum(-1)

@@ -199,16 +199,6 @@ def test_the_worst_comes_first_and_equals_are_one_line(tmp_path):
     assert f"first COM-4 of {FSDP}: proved → failed (3 regressed, 2 changed" in comparison.sentence
 
 
-@pytest.mark.parametrize(("losses", "change"), [([2.0, 1.0], "changed"), ([], "regressed")])
-def test_a_deprecation_stops_nobody_who_still_trains(losses, change):
-    """A violated API-1 is no regression while the case trains; where it does not, it is."""
-    old, new = report(), report()
-    for made, status in ((old, "proved"), (new, "failed")):
-        made["clauses"][0] |= {"id": "API-1", "tests": [judgement("API-1", FSDP, status, margin=None)]}
-    new["cases"][0]["losses"] = losses
-    assert (change, "clause", "API-1") in told(old, new)
-
-
 def test_the_verdict_names_what_moved():
     """Of the packages beside the stack those that both have; a linter that one has besides is no other stack."""
     old, moved = report(packages={"chex": "0.1.91", "ruff": "0.15"}), report(packages={"chex": "0.1.92"})

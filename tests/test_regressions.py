@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from meshproof.comparison import compare
 from meshproof.environment import admits, versions
+from tests.comparing import CASES, judgement, report
 from tests.regressions.known import KNOWN
 from tests.regressions.running import shows
 from tests.regressions.trainers import strategies
@@ -23,3 +25,14 @@ def test_silent_faults_are_found_in_the_book():
     assert all(regression.select for regression in KNOWN if regression.silent)
     assert all(bool(regression.select) != bool(regression.shown) for regression in KNOWN)
     assert {trainer.name for trainer in strategies()} == {known.name for known in KNOWN if not known.select}
+
+
+def test_a_deprecation_stops_nobody_who_still_trains():
+    """A violated API-1 announces a regression, and is none while the case trains; where it does not, it is."""
+    old, new = report(), report()
+    for made, status in ((old, "proved"), (new, "failed")):
+        made["clauses"][0] |= {"id": "API-1", "tests": [judgement("API-1", CASES[0], status, margin=None)]}
+    for losses, change in (([2.0, 1.0], "changed"), ([], "regressed")):
+        new["cases"][0]["losses"] = losses
+        found = [each.change for each in compare(old, new).differences if each.place == "API-1"]
+        assert found == [change]

@@ -90,6 +90,15 @@ def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
     assert isinstance(environment, Environment) and not path.exists()
 
 
+@pytest.fixture
+def hears_interruptions():
+    """What is started hears Ctrl-C, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interruptions")
 def test_an_interruption_is_no_verdict_and_leaves_whole_files(stacks, tmp_path):
     """Ctrl-C, while the suites run: neither 0 nor 1, and a report that says that its run broke off."""
     command = [sys.executable, "-c", "from meshproof.cli import app; app()", "upgrade", "--from", stacks[0]]
@@ -103,6 +112,7 @@ def test_an_interruption_is_no_verdict_and_leaves_whole_files(stacks, tmp_path):
     assert not any(found["run"]["finished"] for found in reports) and not list(tmp_path.glob("upgrade.*"))
 
 
+@pytest.mark.usefixtures("hears_interruptions")
 @pytest.mark.parametrize("does", ["kill -INT $$", "echo KeyboardInterrupt; exit 2"])
 def test_an_interrupted_run_is_no_error(tmp_path, does):
     """Also where Ctrl-C reached the suites alone: before they could write, or while pytest was at work."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-DEPRECATED = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
+DEPRECATED = ("DeprecationWarning", "FutureWarning")
+"""How the names of such warnings end: PendingDeprecationWarning is one too, and so is NumPy's."""
 
 
 @pytest.mark.clause("API-1")
@@ -12,5 +13,5 @@ def test_interfaces_exist_and_warn_of_nothing(observation, judge):
     judge.clear(
         f"{warned} (at {warned.at}); expected no deprecation: replace it, or expect it in a file of expectations"
         for warned in observation.warnings
-        if warned.category in DEPRECATED
+        if warned.category.endswith(DEPRECATED)
     )

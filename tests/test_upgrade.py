@@ -112,18 +112,6 @@ def test_an_interruption_is_no_verdict_and_leaves_whole_files(stacks, tmp_path):
     assert not any(found["run"]["finished"] for found in reports) and not list(tmp_path.glob("upgrade.*"))
 
 
-@pytest.mark.usefixtures("hears_interruptions")
-@pytest.mark.parametrize("does", ["kill -INT $$", "echo KeyboardInterrupt; exit 2"])
-def test_an_interrupted_run_is_no_error(tmp_path, does):
-    """Also where Ctrl-C reached the suites alone: before they could write, or while pytest was at work."""
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/bash\n{does}\n")
-    python.chmod(0o755)
-    environment = Environment(python, ())
-    with pytest.raises(KeyboardInterrupt):
-        run_suites(environment, [], tmp_path / "report.json")
-
-
 def timed(outcome):
     """What `meshproof ab` says of one benchmark."""
     ratio = compare_pairs([1.0] * 8, [1.3] * 8)

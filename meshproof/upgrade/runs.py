@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,8 +32,7 @@ def run_suites(
 ) -> dict[str, Any]:
     """The report of ``pytest suites/`` in an environment, written to ``report``. ``say`` hears percents.
 
-    Compiled programs are kept beside the environment: the next run of it is quicker. Raises `RunError`, and
-    ``KeyboardInterrupt`` where the run was interrupted before it had a report.
+    Compiled programs are kept beside the environment: the next run of it is quicker. Raises `RunError`.
     """
     report.unlink(missing_ok=True)
     compiled = environment.python.parent.parent / "compiled"
@@ -61,8 +59,6 @@ def run_suites(
         return read_report(report)
     except ReportError as error:
         printed = "\n".join(last)
-        if process.returncode == -signal.SIGINT or "KeyboardInterrupt" in printed:
-            raise KeyboardInterrupt from error
         raise RunError(f"{environment.python}: exit code {process.returncode}, and no report:\n{printed}") from error
 
 

@@ -104,11 +104,19 @@ class Uncounted(JaxForm):
 class Deprecated(JaxForm):
     """A trainer whose framework announces that it will not go on like this."""
 
+    category: type[Warning] = DeprecationWarning
+
     def load(self, parameters: Any) -> Any:
         """As flax.jax_utils.replicate did before Flax 0.12.7."""
         told = "jax.device_put_replicated is deprecated; use jax.device_put instead."
-        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        warnings.warn(told, self.category, stacklevel=2)
         return super().load(parameters)
+
+
+class VisiblyDeprecated(Deprecated):
+    """By a class of warnings that is no Python's own."""
+
+    category = np.exceptions.VisibleDeprecationWarning
 
 
 class Crashes(JaxForm):
@@ -126,4 +134,5 @@ plant("implicit_promotion", Promotes, data_parallel, DATA, "CMP-2")
 plant("fed_from_host", FeedsFromHost, data_parallel, DATA, "CMP-2")
 plant("flops_not_counted", Uncounted, data_parallel, DATA, "CMP-3")
 plant("deprecated", Deprecated, data_parallel, DATA, "API-1")
+plant("deprecated_visibly", VisiblyDeprecated, data_parallel, DATA, "API-1")
 plant("crash", Crashes, data_parallel, DATA, "NUM-2", "SHD-1", "COM-2", "MEM-1", "CMP-1", "ERR-1", "API-1")

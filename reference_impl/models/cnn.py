@@ -79,8 +79,8 @@ class CNN(Model):
         return CNNTruth(self.size, self.channels, self.classes, optimizer)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """Float32 parameters: LeCun-normal kernels, zero biases."""
-        kernel_init = jax.nn.initializers.lecun_normal()
+        """Float32 parameters: LeCun-uniform kernels, zero biases."""
+        kernel_init = jax.nn.initializers.lecun_uniform()
         shapes = dict(leaves(self.shapes))
         return nest(
             {

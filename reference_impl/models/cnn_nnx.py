@@ -22,7 +22,7 @@ class CNN(nnx.Module):
         def options(layer: str) -> dict[str, Any]:
             axes = description.axes[layer]
             return {
-                "kernel_init": annotated(nnx.initializers.lecun_normal(), axes["kernel"]),
+                "kernel_init": annotated(nnx.initializers.lecun_uniform(), axes["kernel"]),
                 "bias_init": annotated(nnx.initializers.zeros_init(), axes["bias"]),
                 "rngs": rngs,
             }

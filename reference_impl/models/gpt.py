@@ -131,7 +131,7 @@ class GPT(Model):
         return GPTTruth(optimizer=optimizer, **vars(self))
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """Float32 parameters: LeCun-normal kernels, normal embeddings of deviation 0.02, unit scales, zero biases."""
+        """Float32 parameters: LeCun-uniform kernels, normal embeddings of deviation 0.02, unit scales, zero biases."""
         paths = dict(leaves(self.shapes))
         keys = jax.random.split(key, len(paths))
         return nest({path: init_leaf(path, key, shape) for key, (path, shape) in zip(keys, paths.items(), strict=True)})
@@ -224,5 +224,5 @@ def init_leaf(path: str, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     if not path.endswith("kernel"):
         return jnp.full(shape, 1.0 if path.endswith("scale") else 0.0)
     inputs = len(shape) - 1 if path.endswith("out/kernel") else 1
-    kernel_init = jax.nn.initializers.lecun_normal(range(inputs), range(inputs, len(shape)))
+    kernel_init = jax.nn.initializers.lecun_uniform(range(inputs), range(inputs, len(shape)))
     return kernel_init(key, shape)

@@ -104,7 +104,7 @@ def layer_norm(size: gpt.GPT, storage: Mapping, rngs: nnx.Rngs) -> nnx.LayerNorm
 def initializers(storage: Mapping, *axes: str, inputs: int = 1) -> dict[str, Any]:
     """Those of a linear layer whose kernel has these logical axes; it sums over the first ``inputs`` of them."""
     return {
-        "kernel_init": annotated(nnx.initializers.lecun_normal(), storage, *axes),
+        "kernel_init": annotated(nnx.initializers.lecun_uniform(), storage, *axes),
         "bias_init": annotated(nnx.initializers.zeros_init(), storage, *axes[inputs:]),
     }
 

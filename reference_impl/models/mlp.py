@@ -71,8 +71,8 @@ class MLP(Model):
         return MLPTruth(self.widths, self.criterion, optimizer)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """Float32 parameters: LeCun-normal kernels, zero biases."""
-        kernel_init = jax.nn.initializers.lecun_normal()
+        """Float32 parameters: LeCun-uniform kernels, zero biases."""
+        kernel_init = jax.nn.initializers.lecun_uniform()
         return {
             name: {"kernel": kernel_init(key, layer["kernel"]), "bias": jnp.zeros(layer["bias"], jnp.float32)}
             for key, (name, layer) in zip(jax.random.split(key, len(self.shapes)), self.shapes.items(), strict=True)

@@ -23,7 +23,7 @@ class MLP(nn.Module):
                 x_BxD = nn.relu(x_BxD)
             dense = nn.Dense(
                 features,
-                kernel_init=nn.with_logical_partitioning(nn.initializers.lecun_normal(), (over, into)),
+                kernel_init=nn.with_logical_partitioning(nn.initializers.lecun_uniform(), (over, into)),
                 bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), (into,)),
                 name=name,
             )

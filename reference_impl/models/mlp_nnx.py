@@ -27,7 +27,7 @@ class MLP(nnx.Module):
     @staticmethod
     def layer(d: int, f: int, kernel: Spec, bias: Spec, rngs: nnx.Rngs) -> nnx.Module:
         """A layer whose initializers annotate."""
-        kernel_init = nnx.with_partitioning(nnx.initializers.lecun_normal(), kernel)
+        kernel_init = nnx.with_partitioning(nnx.initializers.lecun_uniform(), kernel)
         bias_init = nnx.with_partitioning(nnx.initializers.zeros_init(), bias)
         return nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
 
@@ -44,7 +44,7 @@ class Affine(nnx.Module):
     """``x W + b`` of two parameters that are annotated as variables are: flax before 0.12.4 ignores it."""
 
     def __init__(self, d: int, f: int, kernel: Spec, bias: Spec, rngs: nnx.Rngs) -> None:
-        w_DxF = nnx.initializers.lecun_normal()(rngs.params(), (d, f))
+        w_DxF = nnx.initializers.lecun_uniform()(rngs.params(), (d, f))
         self.kernel = nnx.Param(w_DxF, out_sharding=kernel)
         self.bias = nnx.Param(jnp.zeros(f), out_sharding=bias)
 

@@ -109,8 +109,8 @@ class MoE(Model):
         )
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """Float32 parameters: LeCun-normal kernels, zero biases."""
-        dense, stacked = jax.nn.initializers.lecun_normal(), jax.nn.initializers.lecun_normal(batch_axis=0)
+        """Float32 parameters: LeCun-uniform kernels, zero biases."""
+        dense, stacked = jax.nn.initializers.lecun_uniform(), jax.nn.initializers.lecun_uniform(batch_axis=0)
         keys = iter(jax.random.split(key, 5))
         return {
             layer: {

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.nn.initializers import lecun_normal
+from jax.nn.initializers import lecun_uniform
 
 from reference_impl.models import mlp
 from reference_impl.models.layout import Whole
@@ -69,10 +69,10 @@ class StackedMLP(mlp.MLP):
         return MLPTruth(self.widths, self.criterion, optimizer, SEED)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """Float32 parameters: LeCun-normal kernels, each layer's own, and zero biases."""
+        """Float32 parameters: LeCun-uniform kernels, each layer's own, and zero biases."""
         return {
             name: {
-                "kernel": lecun_normal(batch_axis=range(len(layer["kernel"]) - 2))(key, layer["kernel"]),
+                "kernel": lecun_uniform(batch_axis=range(len(layer["kernel"]) - 2))(key, layer["kernel"]),
                 "bias": jnp.zeros(layer["bias"], jnp.float32),
             }
             for key, (name, layer) in zip(jax.random.split(key, len(self.shapes)), self.shapes.items(), strict=True)

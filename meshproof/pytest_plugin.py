@@ -6,6 +6,7 @@ run, in a process of its own. Under xdist the tests of one strategy stay togethe
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from meshproof.contract import Batch, Judgement
 from meshproof.judging import Judge, Record, Truths, case_of, record_of
 from meshproof.observation import Observation
 from meshproof.observer import Observer, Outcome, Settings
-from meshproof.recording import build_report
+from meshproof.recording import build_report, case_entry
 from meshproof.report import write_report
 from meshproof.summary import write_summary
 
@@ -74,6 +75,7 @@ class Conformance:
         self.records: dict[str, Record] = {}
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
+        self.entries: dict[str, Any] = {}
         kept = config.getoption("compile_cache")
         self.warm = bool(kept) and any(Path(kept).glob("*"))
         self.record: dict[str, Any] | None = None
@@ -173,40 +175,33 @@ class Conformance:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Only workers collect: take over what they know of the clauses."""
-        self.clauses |= getattr(node, "workeroutput", {}).get("meshproof_clauses", {})
+        """Only workers collect and judge: take over what they know of the clauses and the cases."""
+        output = getattr(node, "workeroutput", {})
+        self.clauses |= output.get("meshproof_clauses", {})
+        self.entries |= json.loads(output.get("meshproof_cases", "{}"))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Tests of one strategy, or else of one file, go to one worker, unless the user chose a distribution.
-
-        Its forms are compared with each other, and share compiled programs: apart, one worker waits for another.
-        """
+        """Tests of one strategy stay together, unless the user chose a distribution."""
         if config.getvalue("dist") != "load":
             return None
-        from xdist.scheduler import LoadScopeScheduling
-
-        class ByStrategy(LoadScopeScheduling):  # type: ignore[misc]
-            def _split_scope(self, nodeid: str) -> str:
-                path, _, parameters = nodeid.partition("[")
-                return parameters.partition("-")[0] if "@" in parameters else path.partition("::")[0]
+        from meshproof.scheduling import ByStrategy
 
         return ByStrategy(config, log)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the report where all records are; a run that judged no clause has none."""
+        """A worker hands over what it knows: of the clauses, and the report's entries of the cases that it judged."""
         self.stopped = bool(session.shouldstop or session.shouldfail)
-        for observer in self.__dict__.get("observers", {}).values():
-            observer.close()
         if self.is_worker:
-            self.config.workeroutput["meshproof_clauses"] = self.clauses  # type: ignore[attr-defined]
+            self.describe_cases()
+            output = {"meshproof_clauses": self.clauses, "meshproof_cases": json.dumps(self.entries)}
+            self.config.workeroutput.update(output)  # type: ignore[attr-defined]
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """The matrix, the counts and the report's path."""
-        path = self.config.getoption("conformance_report")
-        if self.records:
-            with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
-                report = self.record = self.report(exitstatus)
+        """The matrix, the counts and the report's path; not in xdist's workers, which know of their own tests."""
+        path = None if self.is_worker else self.config.getoption("conformance_report")
+        if self.records and not self.is_worker:
+            report = self.record = self.report(exitstatus)
             write_summary(report, self.records.values(), terminalreporter)
             if path:
                 write_report(report, Path(path))
@@ -215,22 +210,26 @@ class Conformance:
 
     def report(self, exitstatus: int) -> dict[str, Any]:
         """The record of the run; each case as it was observed, whoever observed it."""
-        exercised = {record.case for record in self.records.values()}
-        cases = [case for case in self.cases if case.id in exercised]
+        self.describe_cases()
         environments = [observer.environment() for observer in self.observers.values()]
-        seen = {case: self.observation(case) for case in cases}
-        truths = {
-            case: self.truths.of(case, observation)
-            for case, observation in seen.items()
-            if isinstance(observation, Observation)
-        }
-        implementation, records = self.settings.implementation, list(self.records.values())
         run = {
             "finished": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self.stopped,
             "warm": self.warm,
             "arguments": [*map(str, self.config.invocation_params.args)],
         }
-        return build_report(implementation, environments, self.clauses, records, seen, truths, run, self.unmatched)
+        entries = [self.entries[case.id] for case in self.cases if case.id in self.entries]
+        settings, records = self.settings, list(self.records.values())
+        return build_report(settings.implementation, environments, self.clauses, records, entries, run, self.unmatched)
+
+    def describe_cases(self) -> None:
+        """Make the report's entry of every case that was judged, but for those that workers handed over."""
+        missing = {record.case for record in self.records.values()} - self.entries.keys()
+        with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
+            for case in self.cases:
+                if case.id in missing:
+                    seen = self.observation(case)
+                    truth = self.truths.of(case, seen) if isinstance(seen, Observation) else None
+                    self.entries[case.id] = case_entry(case, seen, truth)
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""

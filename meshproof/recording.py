@@ -25,15 +25,14 @@ def build_report(
     environments: Sequence[Any],
     clauses: Mapping[str, str],
     records: Iterable[Record],
-    seen: Mapping[Case, Outcome],
-    truths: Mapping[Case, Seen[Judgement]],
+    cases: Sequence[Mapping[str, Any]],
     run: Mapping[str, Any],
     unmatched: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The report as plain JSON data; infinite and undefined numbers become ``null``.
 
-    ``run`` is how it was started and whether it came to its end. ``unmatched`` are the expectations that no test is
-    covered by.
+    ``cases`` are made by `case_entry`. ``run`` is how it was started and whether it came to its end. ``unmatched`` are
+    the expectations that no test is covered by.
     """
     known = [environment for environment in environments if isinstance(environment, dict)]
     report = {
@@ -42,7 +41,7 @@ def build_report(
         "implementation": implementation,
         "run": dict(run),
         "clauses": [_clause(clause, statement, list(records)) for clause, statement in sorted(clauses.items())],
-        "cases": [_case(case, outcome, truths.get(case)) for case, outcome in seen.items()],
+        "cases": list(cases),
         "unmatched_expectations": list(unmatched),
     }
     return _finite(report)  # type: ignore[no-any-return]
@@ -64,7 +63,8 @@ def _clause(clause: str, statement: str, records: list[Record]) -> dict[str, Any
     }
 
 
-def _case(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[str, Any]:
+def case_entry(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[str, Any]:
+    """A case's part of the report: what was observed of it, and how far that is from its truth, where there is one."""
     entry: dict[str, Any] = {
         "id": case.id,
         "strategy": case.strategy.name,

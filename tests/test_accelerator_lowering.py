@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from jax._src.cudnn import fused_attention_stablehlo
 
+from benchmarks import compile_only
 from benchmarks.sizes import SIZES
 from meshproof.cases import load_cases
 from reference_impl.models import attention
@@ -23,8 +23,6 @@ from reference_impl.modifiers.rematerialisation import Rematerialised
 BLOCKS = 2
 """Blocks are alike, and the more there are the longer lowering takes."""
 
-H100 = SimpleNamespace(platform="gpu", client=SimpleNamespace(platform_version="cuda 13000"), compute_capability="9.0")
-
 FORWARD, BACKWARD = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"
 DIVIDED = "CustomSPMDPartitioning"
 """What stands for either on several devices, until the compiler has divided the program."""
@@ -33,11 +31,10 @@ HOST = r"stablehlo\.(infeed|outfeed|send|recv)\b"
 
 
 @pytest.fixture
-def cudnn(monkeypatch):
-    """A host with an H100 and cuDNN, as far as lowering asks."""
-    rule = attention.fits_cudnn
-    monkeypatch.setattr(attention, "fits_cudnn", lambda q_BxTxHxK, device: rule(q_BxTxHxK, H100))
-    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+def cudnn():
+    """A host with a Hopper GPU and cuDNN, as far as lowering asks."""
+    with compile_only.cudnn():
+        yield
 
 
 def shortened(network):
@@ -179,4 +176,20 @@ def test_loops_are_noticed():
 def test_kernel_is_asked_for_where_it_exists(dtype, head_dim, device, fits):
     """cuDNN is asked for what it takes, on devices that have it, and for nothing else: it would raise."""
     queries = jax.ShapeDtypeStruct((1, 16, 2, head_dim), dtype)
-    assert attention.fits_cudnn(queries, SimpleNamespace(**vars(H100) | device)) is fits
+    assert attention.fits_cudnn(queries, SimpleNamespace(**vars(compile_only.HOPPER) | device)) is fits
+
+
+def test_what_operations_move_is_counted_once():
+    """A product reads two arrays and writes one, a copy reads and writes; what stands for another moves nothing."""
+    text = """HloModule m, entry_computation_layout={(f32[8,4]{1,0}, f32[4,2]{1,0})->(f32[8,2]{1,0}, f32[8,2]{1,0})}
+
+ENTRY %main (a: f32[8,4], b: f32[4,2]) -> (f32[8,2], f32[8,2]) {
+  %a = f32[8,4]{1,0} parameter(0)
+  %b = f32[4,2]{1,0} parameter(1)
+  %c = f32[8,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %d = f32[8,2]{1,0} copy(%c)
+  ROOT %t = (f32[8,2]{1,0}, f32[8,2]{1,0}) tuple(%c, %d)
+}
+"""
+    product, copy = 4 * (8 * 4 + 4 * 2 + 8 * 2), 4 * 2 * (8 * 2)
+    assert compile_only.moved_bytes(text) == product + copy

@@ -199,8 +199,10 @@ class Conformance:
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The matrix, the counts and the report's path; not in xdist's workers, which know of their own tests."""
-        path = None if self.is_worker else self.config.getoption("conformance_report")
-        if self.records and not self.is_worker:
+        if self.is_worker:
+            return
+        path = self.config.getoption("conformance_report")
+        if self.records:
             report = self.record = self.report(exitstatus)
             write_summary(report, self.records.values(), terminalreporter)
             if path:
@@ -225,11 +227,10 @@ class Conformance:
         """Make the report's entry of every case that was judged, but for those that workers handed over."""
         missing = {record.case for record in self.records.values()} - self.entries.keys()
         with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
-            for case in self.cases:
-                if case.id in missing:
-                    seen = self.observation(case)
-                    truth = self.truths.of(case, seen) if isinstance(seen, Observation) else None
-                    self.entries[case.id] = case_entry(case, seen, truth)
+            for case in (each for each in self.cases if each.id in missing):
+                seen = self.observation(case)
+                truth = self.truths.of(case, seen) if isinstance(seen, Observation) else None
+                self.entries[case.id] = case_entry(case, seen, truth)
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""

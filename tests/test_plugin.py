@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jsonschema_rs
 import pytest
 
+from meshproof.pytest_plugin import Conformance
 from meshproof.report import schema
 
 
@@ -128,6 +130,16 @@ def test_xdist_gives_the_same_record(reports):
         for report in reports
     ]
     assert verdicts[0] == verdicts[1] and verdicts[0]
+
+
+def test_a_worker_writes_no_report(tmp_path):
+    """xdist's workers are asked for a summary too, and know of their own tests alone."""
+    path = tmp_path / "report.json"
+    options = {"conformance_report": str(path)}
+    worker = Conformance(SimpleNamespace(getoption=options.get, workerinput={"meshproof_directory": str(tmp_path)}))
+    worker.records["a test"] = SimpleNamespace(case=None)
+    worker.pytest_terminal_summary(None, 0)
+    assert not path.exists() and worker.record is None
 
 
 def test_a_run_that_stops_early_says_so(reports, tmp_path):

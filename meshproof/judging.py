@@ -193,6 +193,7 @@ class Truths:
 
     def __init__(self) -> None:
         self.computed: dict[tuple[Truth, str], Judgement] = {}
+        self.usual: dict[str, Seen[Judgement]] = {}
 
     def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
         """Trained from the canonical values where the strategy can load them, else from what its ``init`` made.
@@ -203,6 +204,14 @@ class Truths:
             if batches is not None or not has_member(case.strategy, "single_device"):
                 return NotSupported("the implementation brings no truth")
             return observation.own_truth
+        if batches is not None:
+            return self.trained(case, observation, batches)
+        if case.id not in self.usual:
+            self.usual[case.id] = self.trained(case, observation, case.strategy.batches(STEPS))
+        return self.usual[case.id]
+
+    def trained(self, case: Case, observation: Observation, batches: Iterable[Batch]) -> Seen[Judgement]:
+        """The truth of a case on these batches."""
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
         if has_member(case.strategy, "load"):
             start = dict(leaves(truth.initial_parameters()))
@@ -210,7 +219,7 @@ class Truths:
             return observation.initial
         else:
             start = observation.initial
-        given = tuple(case.strategy.batches(STEPS) if batches is None else batches)
+        given = tuple(batches)
         key = (truth, digest([start, *given]))
         if key not in self.computed:
             self.computed[key] = truth.train(nest(start), given)

@@ -201,12 +201,11 @@ def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tu
     """The record of a bitwise comparison: how many elements differ, and the first of them."""
     if observed.dtype != reference.dtype:
         return unmeasured(path, "dtype", f"is {reference.dtype} in {names[0]} and {observed.dtype} in {names[1]}")
-    different = (as_bytes(observed) != as_bytes(reference)).any(-1).reshape(observed.shape)
-    count = int(np.count_nonzero(different))
-    if not count:
+    if observed.tobytes() == reference.tobytes():
         return LeafRecord(path, 0.0, 0.0, float(observed.size))
+    different = (as_bytes(observed) != as_bytes(reference)).any(-1).reshape(observed.shape)
     detail = f"differs in bits between {names[0]} and {names[1]}: {first(different, reference, observed)}"
-    return LeafRecord(path, float(count), 0.0, float(observed.size), "differs", detail)
+    return LeafRecord(path, float(np.count_nonzero(different)), 0.0, float(observed.size), "differs", detail)
 
 
 def first(where: np.ndarray, *arrays: np.ndarray) -> str:

@@ -147,7 +147,7 @@ def kept(directory: str, name: str) -> Path:
 def write_whole(path: Path, answer: Any) -> None:
     """Write an answer so that its file is never seen half-written."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(pickle.dumps(answer))
+    temporary.write_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
     temporary.replace(path)
 
 

@@ -1,12 +1,15 @@
 """Logical axes that cannot be laid out are refused in words, before anything is compiled."""
 
+import jax
 import pytest
 from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
+from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
-from reference_impl.strategies import fsdp_tensor_parallel, hsdp, tensor_parallel
+from reference_impl.strategies import context_parallel_all_to_all, fsdp_tensor_parallel, hsdp, tensor_parallel
 from reference_impl.truth import Momentum
 
 
@@ -38,3 +41,12 @@ def test_mesh_without_the_pages_axis_is_refused():
     """The error names the logical axis, the missing mesh axis and those that there are."""
     with pytest.raises(ValueError, match=r"dense_0/kernel: embed is mapped to 'data', the mesh has \['replica'\]"):
         JaxForm(hsdp, {"replica": 8}, Momentum())
+
+
+def test_heads_that_cannot_be_traded_are_refused():
+    """The error names both numbers, and the strategy that splits no heads."""
+    network = GPT(blocks=1, heads=4)
+    form = Manual(context_parallel_all_to_all, {"data": 1, "context": 8}, Momentum(), network, batch_size=8)
+    state, batch = form.init(jax.random.key(0)), form.shard_batch(next(iter(form.batches(1))))
+    with pytest.raises(ValueError, match=r"4 heads do not divide among context=8: .* context_parallel, whose ring"):
+        form.loss(state, batch)

@@ -49,16 +49,19 @@ class Ring(Whole):
         return ring_attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, over="context")
 
 
-def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
+RING = Ring()
+
+
+def loss(model: Model, parameters: Tree, batch: Batch, layout: Whole = RING) -> jax.Array:
     """The mean of the devices' mean losses of their own tokens."""
     with jax.named_scope("forward"):
-        return pmean(model.loss(parameters, batch, Ring()), BOTH)
+        return pmean(model.loss(parameters, batch, layout), BOTH)
 
 
-def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(model: Model, parameters: Tree, batch: Batch, layout: Whole = RING) -> tuple[jax.Array, Tree]:
     """Every device's own loss and gradients; the gradients are averaged over those that share a parameter."""
     with jax.named_scope("forward"):
         own = make_own(parameters, model, COMPUTE, BOTH)
-        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Ring())
+        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, layout)
     with jax.named_scope("synchronize_gradients"):
         return pmean(local_loss, BOTH), mean_of_own(gradients, model, COMPUTE, BOTH)

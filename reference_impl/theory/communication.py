@@ -166,6 +166,9 @@ class Traffic:
         if line.operation == "collective-permute":
             yield from self.passed_round(line.over[0], rows, backward)
             return
+        if line.operation == "all-to-all" and self.page.COMPUTE.of("sequence") == line.over:
+            yield self.traded(line.over[0], rows, backward)
+            return
         for region in self.model.regions():
             if self.page.COMPUTE.of(region.axis) != line.over:
                 continue
@@ -181,6 +184,13 @@ class Traffic:
         """Keys and values visit every other device of a ring; backward, their gradients do, and they if made anew."""
         held = rows * self.model.keys_and_values // self.mesh[over] * FLOAT32
         yield (self.mesh[over] - 1) * held * (1 + backward + (backward and self.rematerialises))
+
+    def traded(self, over: str, rows: int, backward: bool) -> int:
+        """Queries, keys, values and what attention makes of them, of a device's own tokens; backward their gradients.
+
+        As many as twice the keys and values.
+        """
+        return 2 * rows * self.model.keys_and_values // self.mesh[over] * (1 + backward) * FLOAT32
 
 
 @dataclass(frozen=True)

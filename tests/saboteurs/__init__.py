@@ -11,6 +11,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     budgets,
     collectives,
     communication,
+    contexts,
     derivations,
     experts,
     layout,

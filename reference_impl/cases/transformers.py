@@ -24,6 +24,7 @@ from reference_impl.strategies import (
     sequence_parallel_shard_map,
     single_device,
     tensor_parallel_shard_map,
+    vocabulary_parallel,
 )
 from reference_impl.truth import Adam, Momentum
 
@@ -34,6 +35,7 @@ LANGUAGE_MODELS = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_par
 ANNOTATED = ((data_parallel, DATA), (fsdp, DATA), (sequence_parallel, WIDE), (fsdp_tensor_parallel, WIDE))
 MANUAL = (
     (tensor_parallel_shard_map, MODEL),
+    (vocabulary_parallel, MODEL),
     (sequence_parallel_shard_map, WIDE),
     (context_parallel, {"data": 2, "context": 4}),
     (context_parallel_all_to_all, {"data": 2, "context": 4}),

@@ -108,11 +108,15 @@ class GPT(Model):
         }
 
     def regions(self) -> Iterator[Region]:
-        """The heads and the MLP of each block: what enters and leaves them is the residual stream, (T, D)."""
+        """The heads and the MLP of each block, and the vocabulary: the residual stream (T, D) enters and leaves them.
+
+        Of a token's logits three numbers leave the vocabulary: the largest, the sum of exponentials, and the label's.
+        """
         stream = self.length * self.embed
         for _ in range(self.blocks):
             yield Region("heads", entered=stream, left=stream, inner=True)
             yield Region("mlp", entered=stream, left=stream)
+        yield Region("vocab", entered=stream, left=stream + 3 * self.length)
 
     @property
     def keys_and_values(self) -> int:

@@ -25,6 +25,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     states,
     transformers,
     truths,
+    vocabularies,
 )
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 

@@ -15,6 +15,7 @@ from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated, split
 from reference_impl.modifiers.masking import Masked
 from reference_impl.modifiers.rematerialisation import Rematerialised
+from reference_impl.strategies import vocabulary_parallel
 from reference_impl.truth import MaskedTruth, MLPTruth, Momentum
 
 SMALL = (5, 7, 6, 4)
@@ -33,6 +34,13 @@ def test_too_few_examples_are_refused():
     """A batch that does not divide into the microbatches is an error that names both numbers."""
     with pytest.raises(ValueError, match=r"'x' of 6 examples is not divisible by 4 microbatches"):
         split({"x": np.zeros((6, 2))}, 4)
+
+
+@pytest.mark.parametrize("network", [GPT(blocks=1, dropout=0.1), Masked(MLP(SMALL))], ids=["dropout", "masked"])
+def test_a_loss_that_a_page_does_not_compute_is_refused(network):
+    """Where the page and not the model computes the loss, the error names the model and the strategy to choose."""
+    with pytest.raises(ValueError, match=r"not the loss of .*: for that one choose tensor_parallel_shard_map"):
+        vocabulary_parallel.loss(network, {}, {})
 
 
 def test_modifiers_nest():

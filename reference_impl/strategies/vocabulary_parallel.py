@@ -24,7 +24,7 @@ from jax.lax import axis_index, pmax, stop_gradient
 from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
 from reference_impl.models import Model
-from reference_impl.models.gpt import look_up
+from reference_impl.models.gpt import GPT, look_up
 from reference_impl.strategies.tensor_parallel import COMMUNICATION
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron, f, g
 
@@ -60,7 +60,12 @@ def cross_entropy(logits_BxTxV: jax.Array, y_BxT: jax.Array) -> jax.Array:
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
-    """The loss of the whole batch, which every device sees."""
+    """The loss of the whole batch, which every device sees. Raises ``ValueError`` where the model has another one."""
+    if not isinstance(model, GPT) or model.dropout:
+        raise ValueError(
+            f"vocabulary_parallel computes the mean cross-entropy of a plain GPT without dropout, not the loss of "
+            f"{model}: for that one choose tensor_parallel_shard_map, where the model computes it"
+        )
     with jax.named_scope("forward"):
         return cross_entropy(model.apply(parameters, batch["x"], OwnRows()), batch["y"])
 

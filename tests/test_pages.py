@@ -15,8 +15,20 @@ from meshproof.files import insert
 from reference_impl import strategies
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
+from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
-from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel, hsdp, tensor_parallel, zero1, zero2
+from reference_impl.strategies import (
+    context_parallel,
+    context_parallel_all_to_all,
+    data_parallel,
+    fsdp,
+    fsdp_tensor_parallel,
+    hsdp,
+    tensor_parallel,
+    vocabulary_parallel,
+    zero1,
+    zero2,
+)
 from reference_impl.truth import Momentum
 
 ROWS = ("parameters", "gradients", "optimizer state", "batch", "forward moves", "step moves")
@@ -26,6 +38,7 @@ BOOK = import_module("reference_impl.strategies")  # the attribute of that name 
 PAGES = [import_module(f"{BOOK.__name__}.{module.name}") for module in iter_modules(BOOK.__path__)]
 
 WIDTHS, BATCH, FLOAT32 = (784, 512, 2048, 512, 10), 256, 4
+PERCEPTRON, BLOCK = MLP(widths=WIDTHS), GPT(length=16, embed=64, heads=8, head_dim=8, blocks=1)
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: page.__name__.rpartition(".")[2])
@@ -55,9 +68,9 @@ def rendered(page):
     }
 
 
-def moved(page, mesh):
+def moved(page, mesh, network=PERCEPTRON):
     """What a step of the page moves by its contract: elements by operation, axis and payload."""
-    form = JaxForm(page, mesh, Momentum(), MLP(widths=WIDTHS), batch_size=BATCH)
+    form = JaxForm(page, mesh, Momentum(), network, batch_size=BATCH)
     lines = form.contract.step
     return {(line.operation, *line.axes, line.payload): line.bytes // FLOAT32 for line in lines}
 
@@ -158,6 +171,22 @@ def test_tensor_parallel_moves_one_activation_each_way():
     elements = 2 * BATCH * 512
     assert elements == 262_144
     assert moved(tensor_parallel, {"model": 8}) == {("all-reduce", "model", "activations"): elements}
+
+
+def test_vocabulary_parallel_moves_the_stream_and_three_numbers_a_token():
+    """Into and out of heads, MLP and vocabulary a [256, 16, 64]; and three numbers of the logits of 256·16 tokens."""
+    elements = 3 * 2 * BATCH * 16 * 64 + 3 * BATCH * 16
+    assert elements == 1_585_152
+    assert moved(vocabulary_parallel, {"model": 8}, BLOCK) == {("all-reduce", "model", "activations"): elements}
+
+
+def test_trading_heads_sends_less_than_a_ring():
+    """Of 4 devices each trades its quarter of q, k, v and o, and sends 3/4 of it: half of 3 hops of k and v."""
+    quarter, mesh = BATCH // 2 * 16 // 4 * 8 * 8, {"data": 2, "context": 4}
+    traded = moved(context_parallel_all_to_all, mesh, BLOCK)["all-to-all", "context", "activations"]
+    passed = moved(context_parallel, mesh, BLOCK)["collective-permute", "context", "activations"]
+    assert (traded, passed) == (2 * 4 * quarter, 2 * 3 * 2 * quarter)
+    assert traded * 3 / 4 == passed * 2 / 4
 
 
 def test_fsdp_tensor_parallel_divides_both():

@@ -64,11 +64,15 @@ def identity(case: Case, size: str) -> dict[str, Any]:
 
 
 def pipeline(case: Case) -> dict[str, int] | None:
-    """Stages, microbatches and chunks a stage, counted from the schedule; ``None`` of what is no pipeline."""
+    """Stages, microbatches and chunks a stage, counted from the schedule; ``None`` of what is no pipeline.
+
+    And ``has_weights``, where weights have slots of their own.
+    """
     if not has_member(case.strategy, "schedule"):
         return None
     counts = count(case.strategy.schedule)  # type: ignore[attr-defined]
-    return {"stages": counts.stages, "microbatches": counts.microbatches, "chunks": counts.chunks}
+    shape = {"stages": counts.stages, "microbatches": counts.microbatches, "chunks": counts.chunks}
+    return shape | ({"has_weights": True} if counts.has_weights else {})
 
 
 def stack() -> dict[str, str | None]:

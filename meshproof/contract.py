@@ -24,7 +24,7 @@ Batch = Mapping[str, Any]
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
 Part = Literal["parameters", "gradients", "optimizer_state", "batch", "computed"]
-Direction = Literal["forward", "backward"]
+Direction = Literal["forward", "backward", "weights"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,7 @@ class Contract:
 class Slot:
     """One entry of a pipeline's schedule: in ``tick``, ``stage`` takes ``microbatch`` forward or backward.
 
+    Where backwards make the gradients of what entered alone, those of the weights are made in ``"weights"``, later.
     ``chunk`` counts the groups of layers of one stage, where it has several. A tick is the time of one slot; a stage
     that has no slot in a tick is idle.
     """

@@ -8,7 +8,7 @@ from meshproof.plots import against, pipelines, speedups
 from meshproof.plots.drawing import BLUE, PALE, RED
 from meshproof.plots.pictures import draw_files
 from meshproof.plots.reading import PlotError, read_files
-from reference_impl.theory.schedules import gpipe, interleaved, one_forward_one_backward
+from reference_impl.theory.schedules import gpipe, interleaved, one_forward_one_backward, zero_bubble
 from tests.drawn import lines, picture, texts
 from tests.reports import judged_case
 from tests.timings import pipeline_step, single_device, train_step
@@ -146,10 +146,10 @@ def test_series_with_two_at_a_place_is_none(saved):
 def theory_is_counted():
     """Whether the drawn formula is what the schedules' own slots count."""
     shapes = [(stages, count) for stages in (1, 2, 4, 5) for count in (8, 20)]
-    schedules = [make(*shape) for make in (gpipe, one_forward_one_backward) for shape in shapes]
+    schedules = [make(*shape) for make in (gpipe, one_forward_one_backward, zero_bubble) for shape in shapes]
     schedules += [interleaved(stages, count, 2) for stages, count in shapes if count % stages == 0]
     return all(
-        pipelines.bubble(each.stages, each.microbatches, each.chunks) == pytest.approx(each.bubble)
+        pipelines.bubble(each.stages, each.microbatches, each.chunks, each.has_weights) == pytest.approx(each.bubble)
         for each in schedules
     )
 
@@ -157,29 +157,35 @@ def theory_is_counted():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda stages, count, chunks=1: stages / (chunks * count + stages),
-        lambda stages, count, chunks=1: (stages - 1) / (chunks * count + stages),
-        lambda stages, count, chunks=1: (stages - 1) / (chunks * count),
-        lambda stages, count, chunks=1: (stages - 1) / (count + stages - 1),
+        lambda stages, count, chunks=1, has_weights=False: stages / (chunks * count + stages),
+        lambda stages, count, chunks=1, has_weights=False: (stages - 1) / (chunks * count + stages),
+        lambda stages, count, chunks=1, has_weights=False: (stages - 1) / (chunks * count),
+        lambda stages, count, chunks=1, has_weights=False: (stages - 1) / (count + stages - 1),
+        lambda stages, count, chunks=1, has_weights=False: (stages - 1) / (chunks * count + stages - 1),
     ],
 )
 def test_theory_is_what_schedules_count(monkeypatch, wrong):
-    """The dashed line is 1 − idle slots over slots of GPipe, 1F1B and interleaved; a formula off by one is not."""
+    """The dashed line is 1 − idle slots over slots of each schedule of the book; a formula off by one is not."""
     assert theory_is_counted()
     monkeypatch.setattr(pipelines, "bubble", wrong)
     assert not theory_is_counted()
 
 
-@pytest.mark.parametrize(("chunks", "work"), [(1, "M"), (2, "2M")])
-def test_pipeline_of_even_ticks_is_on_the_theory(saved, chunks, work):
+@pytest.mark.parametrize(
+    ("shape", "times", "work"), [({}, 1, "M"), ({"chunks": 2}, 2, "2M"), ({"has_weights": True}, 3, "3M")]
+)
+def test_pipeline_of_even_ticks_is_on_the_theory(saved, shape, times, work):
     """Where each tick takes as long, measured is theory; with a constant beside the ticks it is below."""
     counts = (4, 8, 32)
-    ticks = [pipeline_step(n, 0.001 * (chunks * n + 3), chunks=chunks) for n in counts]
-    slower = [pipeline_step(n, 0.001 * (chunks * n + 3) + 0.004, chunks=chunks, strategy="slow") for n in counts]
+    seconds = [0.001 * (times * n + 3) for n in counts]
+    ticks = [pipeline_step(*each, shape=shape) for each in zip(counts, seconds, strict=True)]
+    slower = [
+        pipeline_step(n, each + 0.004, shape=shape, strategy="slow") for n, each in zip(counts, seconds, strict=True)
+    ]
     [panel] = picture("pipelines", saved(*ticks, *slower)).figure.axes
     found = lines(panel)
     theory = dict(zip(*found[f"theory, S=4: 1 − 3/({work} + 3)"], strict=True))
-    promised = [chunks * n / (chunks * n + 3) for n in counts]
+    promised = [times * n / (times * n + 3) for n in counts]
     assert found["pipeline_gpipe"] == [[4, 8, 32], pytest.approx(promised)]
     assert [theory[n] for n in counts] == pytest.approx(promised) and len(theory) == 29
     assert all(low < 0.99 * high for low, high in zip(found["slow"][1], promised, strict=True))

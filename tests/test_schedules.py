@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from meshproof.contract import Slot
 from meshproof.schedules import count
-from reference_impl.theory.schedules import forward_only, gpipe, interleaved, one_forward_one_backward
+from reference_impl.theory.schedules import (
+    forward_only,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    zero_bubble,
+)
 
 STAGES, MICROBATCHES, CHUNKS = st.integers(1, 8), st.integers(1, 24), st.integers(1, 4)
 
@@ -25,7 +31,7 @@ def quietly(make, *counts):
 def schedules(draw):
     """Any schedule of the book, with S, M and V."""
     stages, chunks = draw(STAGES), draw(CHUNKS)
-    make = draw(st.sampled_from([gpipe, one_forward_one_backward, interleaved]))
+    make = draw(st.sampled_from([gpipe, one_forward_one_backward, zero_bubble, interleaved]))
     if make is interleaved:
         groups = draw(st.integers(1, 4))
         return quietly(make, stages, groups * stages, chunks), stages, groups * stages, chunks
@@ -35,17 +41,19 @@ def schedules(draw):
 
 @given(schedules())
 def test_everything_is_done_once(drawn):
-    """Each microbatch passes each chunk of each stage once each way, and a stage does one thing a tick."""
+    """Each microbatch passes each chunk of each stage once each way, with zero bubble once for the weights; and a stage
+    does one thing a tick.
+    """
     schedule, stages, microbatches, chunks = drawn
     works = Counter((s.stage, s.microbatch, s.direction, s.chunk) for s in schedule.slots)
-    assert len(works) == stages * microbatches * chunks * 2 and set(works.values()) == {1}
+    assert len(works) == stages * microbatches * chunks * (2 + schedule.has_weights) and set(works.values()) == {1}
     assert set(Counter((s.tick, s.stage) for s in schedule.slots).values()) == {1}
     assert (schedule.stages, schedule.microbatches, schedule.chunks) == (stages, microbatches, chunks)
 
 
 @given(schedules())
 def test_everything_comes_after_what_it_needs(drawn):
-    """Forward comes after the chunk before, backward after the chunk behind and after its own forward."""
+    """Forward comes after the chunk before, backward after the chunk behind and its own forward, weights after that."""
     schedule, stages, _, chunks = drawn
     tick = {(s.direction, s.microbatch, s.chunk * stages + s.stage): s.tick for s in schedule.slots}
     for (direction, microbatch, depth), now in tick.items():
@@ -54,17 +62,27 @@ def test_everything_comes_after_what_it_needs(drawn):
         if direction == "backward":
             assert tick["forward", microbatch, depth] < now
             assert depth == stages * chunks - 1 or tick["backward", microbatch, depth + 1] < now
+        if direction == "weights":
+            assert tick["backward", microbatch, depth] < now
 
 
 @given(schedules())
 def test_bubble_is_the_formula(drawn):
-    """The share of idle slots is (S − 1)/(V·M + S − 1), of 2·(V·M + S − 1) ticks; a forward pass takes half."""
+    """The share of idle slots is (S − 1)/(V·M + S − 1), of 2·(V·M + S − 1) ticks; a forward pass takes half.
+
+    With zero bubble it is (S − 1)/(3M + S − 1); where M < S, stages wait for the first backward longer than that.
+    """
     schedule, stages, microbatches, chunks = drawn
     counts = count(schedule.slots)
-    assert counts.bubble == Fraction(stages - 1, chunks * microbatches + stages - 1)
+    ticks, share = 2 * (chunks * microbatches + stages - 1), (stages - 1, chunks * microbatches + stages - 1)
+    if schedule.has_weights:
+        ticks = max(3 * microbatches + stages - 1, 2 * microbatches + 2 * stages - 1)
+        share = (ticks - 3 * microbatches, ticks)
+    assert counts.bubble == Fraction(*share)
     assert schedule.bubble == pytest.approx(float(counts.bubble), abs=1e-12)
-    assert schedule.ticks == counts.ticks == 2 * (chunks * microbatches + stages - 1)
-    assert quietly(forward_only, stages, microbatches, chunks).ticks == schedule.ticks // 2
+    assert schedule.ticks == counts.ticks == ticks
+    forwards = quietly(forward_only, stages, microbatches, chunks)
+    assert forwards.ticks == forwards.hops == chunks * microbatches + stages - 1
 
 
 @given(STAGES, MICROBATCHES)
@@ -76,14 +94,41 @@ def test_live_activations_are_counted(stages, microbatches):
     assert max(soon.live) == count(soon.slots).live <= stages
 
 
+@given(STAGES, MICROBATCHES)
+def test_weights_hold_what_they_need(stages, microbatches):
+    """With zero bubble S activations, or M, are live until their weights."""
+    schedule = quietly(zero_bubble, stages, microbatches)
+    assert max(schedule.live) == count(schedule.slots).live == min(stages, microbatches)
+
+
+@given(schedules())
+def test_hops_are_once_a_tick(drawn):
+    """As often as ticks; where a stage is handed two things at once, once more in the ticks that go both ways."""
+    schedule, *_ = drawn
+    steady = schedule.phases[1]
+    assert schedule.hops == count(schedule.slots).ticks + count(schedule.slots).crossed
+    assert count(schedule.slots).crossed == schedule.crosses(steady) * len(steady)
+
+
+def test_what_crosses():
+    """With zero bubble, 4 stages and 8 microbatches, stage 1 is handed F5 and B3 in one tick; 1F1B never does so."""
+    schedule = zero_bubble(4, 8)
+    assert {(s.tick, s.stage, s.direction, s.microbatch) for s in schedule.slots} >= {
+        (12, 0, "forward", 5),
+        (12, 2, "backward", 3),
+    }
+    assert (schedule.ticks, schedule.hops) == (27, 27 + 18)
+    assert one_forward_one_backward(4, 8).hops == 22
+
+
 @given(schedules())
 def test_phases_are_what_they_are_called(drawn):
-    """Warm-up has forwards only, cool-down backwards only, and the three phases are all ticks in order."""
+    """Warm-up has forwards only, cool-down has none, and the three phases are all ticks in order."""
     schedule, *_ = drawn
     warm_up, steady, cool_down = schedule.phases
     assert [*warm_up, *steady, *cool_down] == list(range(schedule.ticks))
     assert {s.direction for s in schedule.slots if s.tick in warm_up} == {"forward"}
-    assert {s.direction for s in schedule.slots if s.tick in cool_down} == {"backward"}
+    assert "forward" not in {s.direction for s in schedule.slots if s.tick in cool_down}
 
 
 def test_at_eight_microbatches_on_four_stages_half_is_held():

@@ -65,9 +65,9 @@ def single_device(seconds=0.1, **settings):
     return train_step("single_device", seconds, {"data": 1}, **settings)
 
 
-def pipeline_step(count, seconds, stages=4, chunks=1, strategy="pipeline_gpipe", examples=32, **settings):
+def pipeline_step(count, seconds, stages=4, strategy="pipeline_gpipe", examples=32, shape=None, **settings):
     """A pipeline of so many microbatches of 32 examples."""
-    shape = {"stages": stages, "microbatches": count, "chunks": chunks}
+    shape = {"stages": stages, "microbatches": count, "chunks": 1} | (shape or {})
     made = {"variant": f"microbatches{count}", "batch": count * examples, "pipeline": shape} | settings
     return train_step(strategy, seconds, {"stage": stages}, **made)
 

@@ -25,13 +25,14 @@ MEASURED = "measured: M × (what one more microbatch takes, the slope of T) / T(
 Series = list[Step]
 
 
-def bubble(stages: int, microbatches: int, chunks: int = 1) -> float:
+def bubble(stages: int, microbatches: int, chunks: int = 1, has_weights: bool = False) -> float:
     """The share of a step in which a stage is idle: (S − 1)/(V·M + S − 1).
 
     With V = 1 of GPipe (Huang et al. 2019, section 2.3) and 1F1B, with V chunks a stage of interleaved 1F1B (Narayanan
-    et al. 2021, whose (S − 1)/(V·M) is the bubble over the work, not over the whole step).
+    et al. 2021, whose (S − 1)/(V·M) is the bubble over the work, not over the whole step). Where weights have slots of
+    their own it is (S − 1)/(3·V·M + S − 1), with at least S microbatches (Qi et al. 2023, ZB-H1).
     """
-    return (stages - 1) / (chunks * microbatches + stages - 1)
+    return (stages - 1) / ((3 if has_weights else 1) * chunks * microbatches + stages - 1)
 
 
 def find_series(steps: Sequence[Step]) -> list[Series]:
@@ -91,9 +92,10 @@ def draw_pipelines(material: Material) -> Picture:
 def _draw_panel(panel: Any, drawn: Sequence[tuple[Series, list[float]]]) -> None:
     series = [own for own, _ in drawn]
     counts = sorted({microbatches(step) for own in series for step in own})
-    shapes = {(own[0].identity["pipeline"]["stages"], own[0].identity["pipeline"]["chunks"]) for own in series}
-    for stages, chunks in sorted(shapes):
-        _draw_theory(panel, stages, chunks, range(counts[0], counts[-1] + 1))
+    pipelines = [own[0].identity["pipeline"] for own in series]
+    shapes = {(each["stages"], each["chunks"], each.get("has_weights", False)) for each in pipelines}
+    for shape in sorted(shapes):
+        _draw_theory(panel, *shape, range(counts[0], counts[-1] + 1))
     labels = label_series(series, "pipeline", "batch_size")
     for (own, found), label, marking in zip(drawn, labels, markings(), strict=False):
         panel.plot(list(map(microbatches, own)), found, label=label, **marking)
@@ -108,8 +110,8 @@ def _draw_panel(panel: Any, drawn: Sequence[tuple[Series, list[float]]]) -> None
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
-def _draw_theory(panel: Any, stages: int, chunks: int, counts: Sequence[int]) -> None:
-    work = "M" if chunks == 1 else f"{chunks}M"
-    promised = [1 - bubble(stages, count, chunks) for count in counts]
-    label = f"theory, S={stages}: 1 − {stages - 1}/({work} + {stages - 1})"
-    panel.plot(counts, promised, color=QUIET, linestyle="--" if chunks == 1 else ":", label=label)
+def _draw_theory(panel: Any, stages: int, chunks: int, has_weights: bool, counts: Sequence[int]) -> None:
+    times = chunks * (3 if has_weights else 1)
+    promised = [1 - bubble(stages, count, chunks, has_weights) for count in counts]
+    label = f"theory, S={stages}: 1 − {stages - 1}/({times if times > 1 else ''}M + {stages - 1})"
+    panel.plot(counts, promised, color=QUIET, linestyle="--" if times == 1 else ":", label=label)

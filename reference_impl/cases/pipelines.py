@@ -14,6 +14,7 @@ from reference_impl.strategies import (
     pipeline_gpipe,
     pipeline_interleaved,
     pipeline_tensor_parallel,
+    pipeline_zero_bubble,
 )
 from reference_impl.truth import Momentum
 
@@ -22,7 +23,7 @@ STAGES, SPLIT_STAGES, CUBE = {"stage": 4}, {"stage": 2, "model": 4}, {"stage": 2
 
 def cases() -> Iterator[Form]:
     """With eight microbatches, also without JAX's check of what varies; and with two, which is warned of."""
-    for page in (pipeline_gpipe, pipeline_1f1b, pipeline_interleaved):
+    for page in (pipeline_gpipe, pipeline_1f1b, pipeline_zero_bubble, pipeline_interleaved):
         yield Pipelined(page, STAGES, Momentum())
     yield Pipelined(pipeline_tensor_parallel, SPLIT_STAGES, Momentum())
     for page in (parallel_3d, parallel_3d_fsdp):

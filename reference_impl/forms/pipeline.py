@@ -1,23 +1,25 @@
 """The engine of every pipeline: each stage does what its row of the schedule says, then everybody hands on.
 
-A tick is one forward, or one backward, of one microbatch through one chunk of layers, and then one collective-permute.
-A stage keeps what it is handed until its last use: an activation until its backward, which computes the forward anew
-from it. In ticks that go one way every stage runs that way, an idle one on whatever it has, and nobody looks at it.
-Where both ways meet a branch decides; a stage that itself communicates must not depend on one, and so needs a schedule
-that keeps the ways apart.
+A tick is one forward, or one backward, of one microbatch through one chunk of layers, and then one collective-permute;
+or two, one each way, where a stage may be handed an activation and a gradient at once. A stage keeps what it is handed
+until its last use: an activation until its backward, which computes the forward anew from it; both for their weights,
+whose slot computes both anew. In ticks that go one way every stage runs that way, an idle one on whatever it has, and
+nobody looks at it. Where several ways meet a branch decides; a stage that itself communicates must not depend on one,
+and so needs a schedule that keeps the ways apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import axis_index, cond, dynamic_slice_in_dim, dynamic_update_index_in_dim, ppermute, scan
+from jax.lax import axis_index, cond, dynamic_slice_in_dim, dynamic_update_index_in_dim, ppermute, scan, switch
 
 from meshproof.contract import Batch, Direction, Tree
 from reference_impl.mapping import Axes
@@ -27,28 +29,31 @@ from reference_impl.theory.schedules import Schedule, Work
 
 STAGE = "stage"
 NONE = -1
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 class Row(NamedTuple):
     """What one stage does in one tick, as integers.
 
-    ``depth`` is that of its chunk of layers, `NONE` where it is idle. ``activation`` and ``gradient`` are the places in
-    its store of what it takes, ``arrival`` is that of what it is handed at the end.
+    ``direction`` is counted in `DIRECTIONS`, ``depth`` is that of its chunk of layers, `NONE` where it is idle.
+    ``activation`` and ``gradient`` are the places in its store of what it takes, ``new_activation`` and
+    ``new_gradient`` of what it is handed at the end.
     """
 
-    is_backward: Any = 0
+    direction: Any = 0
     microbatch: Any = 0
     depth: Any = NONE
     activation: Any = NONE
     gradient: Any = NONE
-    arrival: Any = NONE
+    new_activation: Any = NONE
+    new_gradient: Any = NONE
 
 
 class Hop(NamedTuple):
-    """What the stages have in common in a tick: which ways they go, and who hands on to whom."""
+    """What the stages have in common in a tick: which ways they go, and in each permute who hands on to whom."""
 
-    directions: frozenset[Direction]
-    pairs: tuple[tuple[int, int], ...]
+    directions: tuple[Direction, ...]
+    permutes: tuple[tuple[tuple[int, int], ...], ...]
 
 
 class Carry(NamedTuple):
@@ -94,24 +99,39 @@ class Pipeline:
         """One slot of each stage, and the hop behind it. Forwards add to the loss, backwards to the gradients."""
         compute = partial(self.compute, examples, row)
 
+        def taken() -> jax.Array:
+            return carry.store[row.activation]
+
+        def pull_back(function: Callable[..., Any], *inputs: Any) -> tuple[Any, ...]:
+            (_, loss), pullback = jax.vjp(function, *inputs)
+            gradient = jnp.where(row.gradient == NONE, 0, carry.store[row.gradient])
+            return pullback((gradient, jnp.ones_like(loss)))
+
         def forward() -> tuple[jax.Array, jax.Array, Any]:
             with jax.named_scope("forward"):
-                handed, loss = compute(parameters, carry.store[row.activation])
+                handed, loss = compute(parameters, taken())
                 return handed, carry.loss + loss, carry.gradients
 
         def backward() -> tuple[jax.Array, jax.Array, Any]:
-            (_, loss), pullback = jax.vjp(compute, parameters, carry.store[row.activation])
-            gradient = jnp.where(row.gradient == NONE, 0, carry.store[row.gradient])
-            own, handed = pullback((gradient, jnp.ones_like(loss)))
+            if self.schedule.has_weights:
+                (handed,) = pull_back(partial(compute, parameters), taken())
+                return handed, carry.loss, carry.gradients
+            own, handed = pull_back(compute, parameters, taken())
             return handed, carry.loss, jax.tree.map(jnp.add, carry.gradients, own)
 
-        if len(hop.directions) > 1:
-            handed, loss, gradients = cond(row.is_backward == 1, backward, forward)
-        else:
-            handed, loss, gradients = backward() if "backward" in hop.directions else forward()
-        arrived = ppermute(handed, STAGE, hop.pairs) if hop.pairs else handed
-        kept = jnp.where(row.arrival == NONE, carry.store[row.arrival], arrived)
-        return Carry(dynamic_update_index_in_dim(carry.store, kept, row.arrival, 0), loss, gradients)
+        def weights() -> tuple[jax.Array, jax.Array, Any]:
+            (own,) = pull_back(lambda parameters: compute(parameters, taken()), parameters)
+            return taken(), carry.loss, jax.tree.map(jnp.add, carry.gradients, own)
+
+        ways = {"forward": forward, "backward": backward, "weights": weights}
+        branch = [hop.directions.index(way) if way in hop.directions else 0 for way in DIRECTIONS]
+        handed, loss, gradients = switch(jnp.asarray(branch)[row.direction], [ways[way] for way in hop.directions])
+        store, places = carry.store, [row.new_activation, row.new_gradient]
+        for pairs, place in zip(hop.permutes, places if len(hop.permutes) > 1 else [jnp.maximum(*places)], strict=True):
+            arrived = ppermute(handed, STAGE, pairs) if pairs else handed
+            kept = jnp.where(place == NONE, store[place], arrived)
+            store = dynamic_update_index_in_dim(store, kept, place, 0)
+        return Carry(store, loss, gradients)
 
     def compute(
         self, examples: Batch, row: Row, parameters: Tree, activation: jax.Array
@@ -145,7 +165,7 @@ class Pipeline:
             now, work = rows[slot.tick], self.schedule.work(slot)
             inputs = {handed[0]: self.places[handed] for handed in self.schedule.inputs(slot)}
             now[slot.stage] = now[slot.stage]._replace(
-                is_backward=int(slot.direction == "backward"),
+                direction=DIRECTIONS.index(slot.direction),
                 microbatch=slot.microbatch,
                 depth=work[-1],
                 activation=inputs.get("forward", NONE),
@@ -153,7 +173,8 @@ class Pipeline:
             )
             receiver = self.schedule.receiver(slot)
             if receiver is not None:
-                now[receiver] = now[receiver]._replace(arrival=self.places[work])
+                new = {"forward": "new_activation", "backward": "new_gradient"}[slot.direction]
+                now[receiver] = now[receiver]._replace(**{new: self.places[work]})
         return np.array(rows, np.int32)
 
     @cached_property
@@ -173,21 +194,23 @@ class Pipeline:
     def hops(self, ticks: range) -> list[Hop]:
         """The hops of the shortest period of these ticks in which each stage hands on to one other at most.
 
-        Raises ``ValueError`` where there is a tick in which two stages hand on to one.
+        Where a stage is handed two things in a tick, one hop of two permutes.
         """
+        if self.schedule.crosses(ticks):
+            return [self.hop(ticks, ["forward"], ["backward"])]
         for period in range(1, len(ticks) + 1):
-            hops = [self.hop(ticks[first::period]) for first in range(period)]
-            ends = [set(ends) for hop in hops for ends in zip(*hop.pairs, strict=True)]
-            if len(ticks) % period == 0 and sum(map(len, ends)) == 2 * sum(len(hop.pairs) for hop in hops):
-                return hops
-        raise ValueError(
-            f"{self.schedule.stages} stages of {self.schedule.chunks} chunks: in some tick two stages hand on to one; "
-            f"interleave an even number of stages"
-        )
+            hops = [self.hop(ticks[first::period], DIRECTIONS) for first in range(period)]
+            ends = [set(ends) for hop in hops for pairs in hop.permutes for ends in zip(*pairs, strict=True)]
+            if len(ticks) % period == 0 and sum(map(len, ends)) == 2 * sum(len(hop.permutes[0]) for hop in hops):
+                break
+        return hops
 
-    def hop(self, ticks: range) -> Hop:
-        """What any of these ticks needs."""
+    def hop(self, ticks: range, *permutes: Collection[Direction]) -> Hop:
+        """What any of these ticks needs, where each permute hands on what goes these ways."""
         slots = [slot for slot in self.schedule.slots if slot.tick in ticks]
-        ends = ((slot.stage, self.schedule.receiver(slot)) for slot in slots)
-        pairs = {(sender, receiver) for sender, receiver in ends if receiver is not None}
-        return Hop(frozenset(slot.direction for slot in slots), tuple(sorted(pairs)))
+        present = {slot.direction for slot in slots}
+        ends = [
+            {(s.stage, to) for s in slots if s.direction in ways if (to := self.schedule.receiver(s)) is not None}
+            for ways in permutes
+        ]
+        return Hop(tuple(way for way in DIRECTIONS if way in present), tuple(tuple(sorted(pairs)) for pairs in ends))

@@ -28,7 +28,7 @@ class Pipelined(Manual):
     """
 
     network: StackedMLP = field(default_factory=StackedMLP)
-    batch_size: int = 256
+    batch_size: int = 512
     microbatches: int = 8
 
     def __post_init__(self) -> None:

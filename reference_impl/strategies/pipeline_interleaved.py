@@ -9,8 +9,8 @@
                      all-reduce of metrics over stage
 
     stage 0  F0a F1a F2a F3a F0b F1b F2b F3b ·   ·   ·   B0b ·   B1b ·   B2b ·   B3b B0a B1a B2a B3a
-    stage 1  ·   F0a F1a F2a F3a F0b F1b F2b ·   F3b B0b ·   B1b ·   B2b ·   B3b B0a B1a B2a B3a ·
-    stage 2  ·   ·   F0a F1a F2a F3a F0b F1b F2b B0b F3b B1b ·   B2b ·   B3b B0a B1a B2a B3a ·   ·
+    stage 1  ·   F0a F1a F2a F3a F0b F1b F2b ·   ·   B0b F3b B1b ·   B2b ·   B3b B0a B1a B2a B3a ·
+    stage 2  ·   ·   F0a F1a F2a F3a F0b F1b ·   B0b F2b B1b F3b B2b ·   B3b B0a B1a B2a B3a ·   ·
     stage 3  ·   ·   ·   F0a F1a F2a F3a F0b B0b F1b B1b F2b B2b F3b B3b B0a B1a B2a B3a ·   ·   ·
 
 A microbatch goes round the stages V times, through their first chunks (a), then their second (b); so the last stage

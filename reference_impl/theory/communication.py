@@ -202,13 +202,15 @@ class PipelineTraffic(Traffic):
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
         """What is handed on in every tick; and what a stage that is split itself moves in it.
 
-        As many ticks go forward as go backward. A backward computes its forward anew, and moves what that moves.
+        V·M + S − 1 ticks go forward. A stage that is split goes back in as many: a backward computes its forward anew,
+        and moves what that moves.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
-        forwards, examples = self.schedule.ticks // 2, rows // self.schedule.microbatches
+        examples = rows // self.schedule.microbatches
+        forwards = self.schedule.chunks * self.schedule.microbatches + self.schedule.stages - 1
         for region in self.model.regions():
             if line.operation == "collective-permute":
-                yield examples * region.left * forwards * (1 + backward) * FLOAT32
+                yield examples * region.left * (self.schedule.hops if backward else forwards) * FLOAT32
                 return
             if self.page.COMPUTE.of(region.axis) == line.over:
                 elements = region.left + (region.left + region.entered) * backward

@@ -1,17 +1,21 @@
 """Pipeline schedules are data: which stage does what in which tick, for which microbatch.
 
 S stages, M microbatches, V chunks of layers a stage. A forward or a backward of one microbatch through one chunk takes
-one tick. Every schedule here takes 2·(V·M + S − 1) ticks, of which a stage works in 2·V·M: the bubble's share is
-(S − 1)/(V·M + S − 1). They differ in how soon a backward comes, and so in how many activations wait for theirs.
+one tick. Such a schedule takes 2·(V·M + S − 1) ticks, of which a stage works in 2·V·M: the bubble's share is
+(S − 1)/(V·M + S − 1). They differ in how soon a backward comes, and so in how many activations wait for theirs. One
+that makes the gradients of its weights in ticks of their own works in 3·V·M of 3·V·M + S − 1.
+
+A schedule is made of what each stage does in turn; each does its next as soon as it has what it needs.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 
 from meshproof.contract import Direction, Slot
 
@@ -53,8 +57,13 @@ class Schedule:
         return 1 + max(slot.tick for slot in self.slots)
 
     @cached_property
+    def has_weights(self) -> bool:
+        """Whether the gradients of weights are made in slots of their own."""
+        return any(slot.direction == "weights" for slot in self.slots)
+
+    @cached_property
     def phases(self) -> tuple[range, range, range]:
-        """The ticks of warm-up (forwards only), steady state (both) and cool-down (backwards only)."""
+        """The ticks of warm-up (forwards only), steady state (both) and cool-down (forwards no more)."""
         forwards = [slot.tick for slot in self.slots if slot.direction == "forward"]
         backwards = [slot.tick for slot in self.slots if slot.direction == "backward"]
         warm = min(backwards, default=self.ticks)
@@ -73,12 +82,23 @@ class Schedule:
 
     @cached_property
     def live(self) -> tuple[int, ...]:
-        """For each stage, how many activations at most have gone forward and not yet backward, counted."""
+        """For each stage, how many activations at most have gone forward and are needed still, counted."""
+        last: Direction = "weights" if self.has_weights else "backward"
         most, now = [0] * self.stages, [0] * self.stages
         for slot in self.slots:
-            now[slot.stage] += 1 if slot.direction == "forward" else -1
+            now[slot.stage] += (slot.direction == "forward") - (slot.direction == last)
             most[slot.stage] = max(most[slot.stage], now[slot.stage])
         return tuple(most)
+
+    @cached_property
+    def hops(self) -> int:
+        """How often the stages hand on: once a tick; twice, each way, in a phase that `crosses`."""
+        return sum(len(phase) * (1 + self.crosses(phase)) for phase in self.phases)
+
+    def crosses(self, ticks: range) -> bool:
+        """Whether in one of these ticks a stage is handed an activation and a gradient at once."""
+        receivers = ((slot.tick, self.receiver(slot)) for slot in self.slots if slot.tick in ticks)
+        return any(times > 1 for (_, stage), times in Counter(receivers).items() if stage is not None)
 
     @cached_property
     def depths(self) -> int:
@@ -94,17 +114,17 @@ class Schedule:
         direction, microbatch, depth = self.work(slot)
         if depth > 0:
             yield "forward", microbatch, depth - 1
-        if direction == "backward" and depth < self.depths - 1:
+        if direction != "forward" and depth < self.depths - 1:
             yield "backward", microbatch, depth + 1
 
     def receiver(self, slot: Slot) -> int | None:
         """The stage that a slot's result is handed on to, if any."""
         direction, _, depth = self.work(slot)
-        following = depth + 1 if direction == "forward" else depth - 1
+        following = {"forward": depth + 1, "backward": depth - 1}.get(direction, self.depths)
         return following % self.stages if 0 <= following < self.depths else None
 
     def drawing(self) -> str:
-        """A row a stage, a column a tick: ``F0`` is microbatch 0 forward, ``B0b`` backward through the second chunk."""
+        """A row a stage, a column a tick: ``F0`` is microbatch 0 forward, ``B0b`` backward through chunk b."""
         grid = [["·"] * self.ticks for _ in range(self.stages)]
         for slot in self.slots:
             chunk = chr(ord("a") + slot.chunk) if self.chunks > 1 else ""
@@ -117,14 +137,13 @@ class Schedule:
 def gpipe(stages: int, microbatches: int) -> Schedule:
     """All forwards, then all backwards, last in first out (Huang et al. 2019): a stage holds M activations."""
     forwards = units(stages, microbatches, 1)
-    return timetable(stages, forwards, forwards[::-1], warm_up=stages + microbatches)
+    return timetable(order(forwards, forwards[::-1], warm_up=microbatches) for _ in range(stages))
 
 
 def one_forward_one_backward(stages: int, microbatches: int) -> Schedule:
     """Each backward as soon as it can be (Narayanan et al. 2019): stage s holds S − s activations, whatever M is."""
     forwards = units(stages, microbatches, 1)
-    holds = [stages - stage for stage in range(stages)]
-    return timetable(stages, forwards, forwards, warm_up=stages, holds=holds)
+    return timetable(order(forwards, forwards, warm_up=stages - stage) for stage in range(stages))
 
 
 def interleaved(stages: int, microbatches: int, chunks: int) -> Schedule:
@@ -136,12 +155,22 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Schedule:
     if microbatches % stages:
         raise ValueError(f"{microbatches} microbatches are no whole number of groups of {stages}, one for each stage")
     backwards = [(microbatch, chunks - 1 - chunk) for microbatch, chunk in forwards]
-    return timetable(stages, forwards, backwards, warm_up=stages * chunks)
+    return timetable(order(forwards, backwards, warm_up=chunks * stages - stage) for stage in range(stages))
+
+
+def zero_bubble(stages: int, microbatches: int) -> Schedule:
+    """1F1B whose backwards leave the gradients of weights for later (Qi et al. 2023, ZB-H1): a third of its bubble.
+
+    Those of stage s wait for s further backwards, so that every stage holds S activations.
+    """
+    forwards = units(stages, microbatches, 1)
+    return timetable(order(forwards, forwards, stages - stage, weights_wait=stage) for stage in range(stages))
 
 
 def forward_only(stages: int, microbatches: int, chunks: int) -> Schedule:
     """The forward pass alone, in V·M + S − 1 ticks."""
-    return timetable(stages, units(stages, microbatches, chunks), [], warm_up=stages + microbatches * chunks)
+    forwards = units(stages, microbatches, chunks)
+    return timetable(order(forwards, [], warm_up=len(forwards)) for _ in range(stages))
 
 
 def units(stages: int, microbatches: int, chunks: int) -> list[Unit]:
@@ -155,55 +184,54 @@ def units(stages: int, microbatches: int, chunks: int) -> list[Unit]:
     return [(microbatch, chunk) for group in groups for chunk in range(chunks) for microbatch in group]
 
 
-def timetable(
-    stages: int,
-    forwards: Sequence[Unit],
-    backwards: Sequence[Unit],
-    warm_up: int,
-    holds: Sequence[int] | None = None,
-) -> Schedule:
-    """In each tick a stage does its next, if it has the turn, the input and, going forward, the room.
+def order(
+    forwards: Sequence[Unit], backwards: Sequence[Unit], warm_up: int, weights_wait: int | None = None
+) -> Iterator[tuple[Direction, Unit]]:
+    """What a stage does in turn: ``warm_up`` forwards, a backward and a forward by turns, the backwards that are left.
 
-    The steady state begins at tick ``warm_up``; stage s holds at most ``holds[s]`` activations.
+    Where ``weights_wait`` is a number, weights come after so many further backwards, and after the last forward at
+    once.
     """
-    queues = {
-        "forward": [deque(forwards) for _ in range(stages)],
-        "backward": [deque(backwards) for _ in range(stages)],
-    }
-    rooms = list(holds or [len(forwards)] * stages)
-    depths = stages * (1 + max(chunk for _, chunk in forwards))
+    yield from (("forward", unit) for unit in forwards[:warm_up])
+    waiting: deque[Unit] = deque()
+    for backward, forward in zip_longest(backwards, forwards[warm_up:]):
+        yield "backward", backward
+        if weights_wait is not None:
+            waiting.append(backward)
+            if len(waiting) > weights_wait or forward is None:
+                yield "weights", waiting.popleft()
+        if forward is not None:
+            yield "forward", forward
+    yield from (("weights", unit) for unit in waiting)
+
+
+def timetable(orders: Iterable[Iterable[tuple[Direction, Unit]]]) -> Schedule:
+    """The schedule in which each stage does its next in the first tick in which it has what it needs."""
+    queues = [deque(own) for own in orders]
+    stages = len(queues)
+    depths = stages * (1 + max(chunk for _, (_, chunk) in queues[0]))
     done: dict[Work | None, int] = {None: -1}
     slots: list[Slot] = []
     tick = 0
-    while any(queues["forward"]) or any(queues["backward"]):
-        is_cool_down = not any(queues["forward"])
-        for stage in range(stages):
-            direction = turn(tick - warm_up, stages - 1 - stage, is_cool_down)
-            queue = queues[direction][stage]
-            if not queue or (direction == "forward" and not rooms[stage]):
+    while any(queues):
+        for stage, queue in enumerate(queues):
+            if not queue:
                 continue
-            microbatch, chunk = queue[0]
+            direction, (microbatch, chunk) = queue[0]
             work = (direction, microbatch, chunk * stages + stage)
             if done.get(input_of(work, depths), tick) < tick:
                 queue.popleft()
                 done[work] = tick
                 slots.append(Slot(tick, stage, microbatch, direction, chunk))
-                rooms[stage] += -1 if direction == "forward" else 1
         tick += 1
     return Schedule(stages, tuple(slots))
-
-
-def turn(since_warm_up: int, stages_behind: int, is_cool_down: bool) -> Direction:
-    """What a stage may do. In the steady state neighbours take opposite turns: what one hands on, the other can use."""
-    if is_cool_down:
-        return "backward"
-    is_warm_up = since_warm_up < 0
-    return "forward" if is_warm_up or (since_warm_up - stages_behind) % 2 else "backward"
 
 
 def input_of(work: Work, depths: int) -> Work | None:
     """What a piece of work needs done before, where there are so many depths."""
     direction, microbatch, depth = work
+    if direction == "weights":
+        return "backward", microbatch, depth
     if direction == "forward":
         return ("forward", microbatch, depth - 1) if depth else None
     return ("backward", microbatch, depth + 1) if depth < depths - 1 else ("forward", microbatch, depth)

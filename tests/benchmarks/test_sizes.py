@@ -136,6 +136,7 @@ def test_identity_tells_what_a_pipeline_is():
     assert found["pipeline_gpipe", ""] == {"stages": 4, "microbatches": 8, "chunks": 1}
     assert found["pipeline_gpipe", "starved"] == {"stages": 4, "microbatches": 2, "chunks": 1}
     assert found["pipeline_interleaved", ""] == {"stages": 4, "microbatches": 8, "chunks": 2}
+    assert found["pipeline_zero_bubble", ""] == {"stages": 4, "microbatches": 8, "chunks": 1, "has_weights": True}
     assert found["fsdp", ""] is None
 
 

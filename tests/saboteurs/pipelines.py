@@ -11,15 +11,18 @@ import numpy as np
 from jax.lax import optimization_barrier, ppermute, psum
 
 from meshproof.contract import Slot
-from reference_impl.forms.pipeline import NONE, Hop, Pipeline, Row
+from reference_impl.forms.pipeline import DIRECTIONS, NONE, Hop, Pipeline, Row
 from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.layout import Whole
-from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe
-from reference_impl.theory.schedules import Schedule, gpipe
+from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_zero_bubble
+from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units
 from tests.saboteurs.planting import plant
 
 STAGES = {"stage": 4}
-MICROBATCH, DEPTH, ACTIVATION = (Row._fields.index(name) for name in ("microbatch", "depth", "activation"))
+DIRECTION, MICROBATCH, DEPTH, ACTIVATION, GRADIENT = map(
+    Row._fields.index, ("direction", "microbatch", "depth", "activation", "gradient")
+)
+WEIGHTS = DIRECTIONS.index("weights")
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,10 @@ def by_engine(engine: type[Pipeline], sums_head: bool = True) -> Any:
 class HandsBack(Pipeline):
     """Every stage hands on to the one before it."""
 
-    def hop(self, ticks: range) -> Hop:
+    def hop(self, ticks: range, *permutes: Any) -> Hop:
         """Against the stream."""
-        right = super().hop(ticks)
-        return Hop(right.directions, tuple((receiver, sender) for sender, receiver in right.pairs))
+        right = super().hop(ticks, *permutes)
+        return right._replace(permutes=tuple(tuple((to, of) for of, to in pairs) for pairs in right.permutes))
 
 
 class TakesStale(Pipeline):
@@ -90,9 +93,53 @@ class KeepsEverything(Pipeline):
 
     @cached_property
     def places(self) -> Any:
-        """The microbatch's number; and one more for gradients."""
-        last = self.schedule.microbatches
-        return {work: work[1] if work[0] == "forward" else last for work in super().places}
+        """The microbatch's number; and behind them the places of gradients."""
+        right, behind = super().places, self.schedule.microbatches
+        return {work: work[1] if work[0] == "forward" else behind + right[work] for work in right}
+
+
+class LosesWeights(Pipeline):
+    """The weights of the last microbatch are never come back to."""
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Idle instead."""
+        rows = super().rows.copy()
+        is_lost = (rows[..., DIRECTION] == WEIGHTS) & (rows[..., MICROBATCH] == self.schedule.microbatches - 1)
+        for column in (DEPTH, GRADIENT):
+            rows[..., column][is_lost] = NONE
+        return rows
+
+
+class MixesWeights(Pipeline):
+    """Weights take the gradient that waits with the activation of another microbatch."""
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The activations of the weights' slots before."""
+        rows = super().rows.copy()
+        for own in np.moveaxis(rows, 1, 0):
+            of_weights = own[:, DIRECTION] == WEIGHTS
+            own[of_weights, ACTIVATION] = np.roll(own[of_weights, ACTIVATION], 1)
+        return rows
+
+
+class ForgetsWaiting(Pipeline):
+    """A gradient's place is given away as soon as it was handed on, and its weights take what lies there."""
+
+    @cached_property
+    def places(self) -> Any:
+        """One place for all gradients."""
+        right = super().places
+        return {work: right[work] if work[0] == "forward" else max(right.values()) + 1 for work in right}
+
+
+class HopsBothWays(Pipeline):
+    """Every tick hands on both ways, also where nothing comes from there."""
+
+    def hops(self, ticks: range) -> list[Hop]:
+        """The two permutes of the whole schedule."""
+        return [self.hop(range(self.schedule.ticks), ["forward"], ["backward"])]
 
 
 def carries_parameters(model: Any, schedule: Any, parameters: Any, batch: Any) -> Any:
@@ -123,6 +170,12 @@ def lazy(stages: int, microbatches: int) -> Schedule:
     return Schedule(stages, tuple(sorted(map(later, slots), key=lambda slot: (slot.tick, slot.stage))))
 
 
+def weights_at_once(stages: int, microbatches: int) -> Schedule:
+    """Zero bubble whose stages all do the weights behind the backward: the stages before wait for them."""
+    forwards = units(stages, microbatches, 1)
+    return timetable(order(forwards, forwards, stages - stage, weights_wait=0) for stage in range(stages))
+
+
 class Lazy(UncheckedPipelined):
     """A lazy step, and a forward pass that is not."""
 
@@ -134,12 +187,24 @@ class Lazy(UncheckedPipelined):
 
 
 class LeavesOut(UncheckedPipelined):
-    """Shows a schedule in which the last microbatch is never taken back through the first stage."""
+    """Shows a schedule without its last slot: a microbatch is never taken back, or its weights are left out."""
 
     @cached_property
     def schedule(self) -> Any:
         """All but the last slot."""
         return super().schedule[:-1]
+
+
+class TooSoon(UncheckedPipelined):
+    """Shows a schedule in which the last weights of the first stage come before their backward."""
+
+    @cached_property
+    def schedule(self) -> Any:
+        """These two slots have changed places."""
+        slots = super().schedule
+        *_, backward, weights = (slot for slot in slots if slot.stage == 0)
+        swapped = {backward: replace(backward, tick=weights.tick), weights: replace(weights, tick=backward.tick)}
+        return tuple(swapped.get(slot, slot) for slot in slots)
 
 
 @dataclass(frozen=True)
@@ -189,3 +254,15 @@ plant("lazy_schedule", Lazy, pipeline_gpipe, STAGES, "PIP-1", make_schedule=lazy
 plant("schedule_leaves_out", LeavesOut, pipeline_gpipe, STAGES, "PIP-1")
 plant("starved_in_silence", Silent, pipeline_gpipe, STAGES, "ERR-1")
 plant("remainder_dropped", DropsRemainder, pipeline_gpipe, STAGES, "ERR-1")
+plant("healthy_zero_bubble", UncheckedPipelined, pipeline_zero_bubble, STAGES, **by_engine(Pipeline))
+for name, engine, clauses in (
+    ("weights_lost", LosesWeights, ("NUM-2", "NUM-4")),
+    ("weights_mixed", MixesWeights, ("NUM-2", "NUM-4")),
+    ("waiting_gradient_forgotten", ForgetsWaiting, ("NUM-2", "NUM-4")),
+    ("gpipe_buffers_in_zero_bubble", KeepsEverything, ("MEM-5",)),
+    ("hops_both_ways", HopsBothWays, ("COM-8",)),
+):
+    plant(name, UncheckedPipelined, pipeline_zero_bubble, STAGES, *clauses, **by_engine(engine))
+plant("weights_at_once", UncheckedPipelined, pipeline_zero_bubble, STAGES, "PIP-1", make_schedule=weights_at_once)
+plant("weights_too_soon", TooSoon, pipeline_zero_bubble, STAGES, "PIP-1")
+plant("schedule_leaves_out_weights", LeavesOut, pipeline_zero_bubble, STAGES, "PIP-1")

@@ -152,10 +152,10 @@ class GPT(Model):
         key = draw_key(step)
         tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
         position_TxD = parameters["position_embedding"]["embedding"]
-        h_BxTxD = layout.stream(layout.use(look_up, tokens, x_BxT) + position_TxD)
+        h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + position_TxD)
         for i, name in enumerate(self.segments):
             h_BxTxD = layout.block(partial(self.run, layout, key, i), parameters[name], self.axes[name], h_BxTxD)
-        return layout.use(compare, tokens, self.normalise(parameters["norm"], h_BxTxD))
+        return layout.compare(tokens, self.normalise(parameters["norm"], h_BxTxD))
 
     def run(self, layout: Whole, key: jax.Array, i: int, block: Mapping[str, Any], h_BxTxD: jax.Array) -> jax.Array:
         """The residual stream behind block i."""
@@ -204,16 +204,6 @@ class GPT(Model):
         is_label_BxTxV = jax.nn.one_hot(y_BxT, self.vocab, dtype=bool)
         label_BxT = jnp.where(is_label_BxTxV, logits_BxTxV, 0).sum(-1)
         return (jax.nn.logsumexp(logits_BxTxV, -1) - label_BxT).mean()
-
-
-def look_up(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
-    """The tokens' embeddings (B, T, D)."""
-    return token_VxD[x_BxT]
-
-
-def compare(token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
-    """The tied head: logits (B, T, V)."""
-    return jnp.einsum("btd,vd->btv", h_BxTxD, token_VxD)
 
 
 def draw_key(step: int | jax.Array) -> jax.Array:

@@ -39,10 +39,10 @@ class GPT(nnx.Module):
         """Logits (B, T, V)."""
         key = gpt.draw_key(step)
         tokens = layout.share(self.token_embedding.embedding[...], ("vocab", "embed"))
-        h_BxTxD = layout.stream(layout.use(gpt.look_up, tokens, x_BxT) + self.position_embedding.embedding[...])
+        h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + self.position_embedding.embedding[...])
         for i in range(self.description.blocks):
             h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout, partial(self.description.drop, key=key), 2 * i)
-        return layout.use(gpt.compare, tokens, self.norm(h_BxTxD))
+        return layout.compare(tokens, self.norm(h_BxTxD))
 
 
 class Block(nnx.Module):

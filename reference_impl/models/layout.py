@@ -67,3 +67,21 @@ class Whole:
     def use(self, function: Callable[[jax.Array, jax.Array], jax.Array], w: jax.Array, x: jax.Array) -> jax.Array:
         """``function(w, x)`` of a shared parameter and of something that has examples."""
         return function(w, x)
+
+    def look_up(self, token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
+        """The tokens' embeddings (B, T, D), of a table that is shared with `compare`."""
+        return self.use(look_up, token_VxD, x_BxT)
+
+    def compare(self, token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
+        """The tied head: logits (B, T, V)."""
+        return self.use(compare, token_VxD, h_BxTxD)
+
+
+def look_up(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
+    """The tokens' embeddings (B, T, D)."""
+    return token_VxD[x_BxT]
+
+
+def compare(token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
+    """The tied head: logits (B, T, V)."""
+    return jnp.einsum("btd,vd->btv", h_BxTxD, token_VxD)

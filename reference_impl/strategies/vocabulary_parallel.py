@@ -15,8 +15,6 @@ Language Models Using Model Parallelism").
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax.lax import axis_index, pmax, stop_gradient
@@ -24,7 +22,7 @@ from jax.lax import axis_index, pmax, stop_gradient
 from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
 from reference_impl.models import Model
-from reference_impl.models.gpt import GPT, look_up
+from reference_impl.models.gpt import GPT
 from reference_impl.strategies.tensor_parallel import COMMUNICATION
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron, f, g
 
@@ -37,9 +35,13 @@ PARAMETERS = GRADIENTS = OPTIMIZER = COMPUTE
 class OwnRows(Megatron):
     """Each device has its own rows of the table, for the look-up and for the logits."""
 
-    def use(self, function: Callable[[jax.Array, jax.Array], jax.Array], w: jax.Array, x: jax.Array) -> jax.Array:
-        """The sum of all devices' look-ups; or this device's own logits."""
-        return g(look_up_own(w, x)) if function is look_up else function(w, f(x))
+    def look_up(self, token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
+        """The sum of all devices' look-ups."""
+        return g(look_up_own(token_VxD, x_BxT))
+
+    def compare(self, token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
+        """This device's own logits."""
+        return super().compare(token_VxD, f(h_BxTxD))
 
 
 def look_up_own(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:

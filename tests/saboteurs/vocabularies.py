@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import all_gather, axis_index, pmax, stop_gradient
 
-from reference_impl.models.gpt import compare, look_up
+from reference_impl.models.layout import compare, look_up
 from reference_impl.strategies import vocabulary_parallel
 from reference_impl.strategies.tensor_parallel_shard_map import g
 from reference_impl.strategies.vocabulary_parallel import OwnRows, cross_entropy
@@ -19,28 +19,26 @@ from tests.saboteurs.transformers import of_gpt
 class LooksUpAnything(OwnRows):
     """A device has something to say of tokens that are not its own, too."""
 
-    def use(self, function: Any, w: Any, x: Any) -> Any:
+    def look_up(self, token_VxD: Any, x_BxT: Any) -> Any:
         """Of the row that it happens to have there."""
-        return g(look_up(w, x % len(w))) if function is look_up else super().use(function, w, x)
+        return g(look_up(token_VxD, x_BxT % len(token_VxD)))
 
 
 class EntersAlone(OwnRows):
     """The gradient of what the logits are made of is not summed: each device goes on with that of its own."""
 
-    def use(self, function: Any, w: Any, x: Any) -> Any:
+    def compare(self, token_VxD: Any, h_BxTxD: Any) -> Any:
         """Without f."""
-        return function(w, x) if function is compare else super().use(function, w, x)
+        return compare(token_VxD, h_BxTxD)
 
 
 class GathersTable(OwnRows):
     """The right logits, of the whole table on every device."""
 
-    def use(self, function: Any, w: Any, x: Any) -> Any:
+    def compare(self, token_VxD: Any, h_BxTxD: Any) -> Any:
         """And of them its own."""
-        if function is look_up:
-            return super().use(function, w, x)
-        logits = super().use(function, all_gather(w, "model", axis=0, tiled=True), x)
-        return jax.lax.dynamic_slice_in_dim(logits, axis_index("model") * len(w), len(w), axis=2)
+        logits = super().compare(all_gather(token_VxD, "model", axis=0, tiled=True), h_BxTxD)
+        return jax.lax.dynamic_slice_in_dim(logits, axis_index("model") * len(token_VxD), len(token_VxD), axis=2)
 
 
 def shifted_by_own(logits: Any, y: Any) -> Any:

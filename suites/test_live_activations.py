@@ -41,7 +41,7 @@ def test_live_activations(case, cases, observation, observe_also, judge):
     activation = bytes_handed_on(step, judge)
     saved = (judge.see(other.memory).temporary - judge.see(step.memory).temporary) / activation
     spared = whole.held - own.held
-    judge.margin(spared - 0.5, max(saved, 0.0))
+    judge.margin(max(spared - 0.5, 0.0), max(saved, 0.0))
     if round(saved) < spared:
         less = f"temporary memory: {saved:.2f} activations of {activation:,.0f} bytes less than {twin.id} seen"
         theory = (

@@ -20,7 +20,7 @@ from reference_impl.models import mlp
 from reference_impl.models.layout import Whole
 from reference_impl.truth import MLPTruth, Optimizer
 
-SEED = 798
+SEED = 2798
 """With it no pre-activation of the default shape comes so near 0 that its ReLU may flip in float32 (see the truth)."""
 
 

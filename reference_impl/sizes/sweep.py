@@ -14,7 +14,7 @@ from reference_impl.forms.base import Form
 from reference_impl.forms.pipelined import Pipelined
 from reference_impl.sizes.scaled import ALONG_DATA, DEVICES, ONE
 from reference_impl.sizes.tiny import alone_as
-from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, single_device
+from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_zero_bubble, single_device
 from reference_impl.truth import Momentum
 
 BATCHES, BATCH = (64, 1024), 256
@@ -36,7 +36,8 @@ def strategies() -> Iterator[Form]:
             yield replace(larger, page=page, mesh_axes={"data": max(DEVICES)})
     gpipe = Pipelined(pipeline_gpipe, STAGES, Momentum(), batch_size=8 * EXAMPLES)
     yield alone_as(gpipe)
-    for pipeline in (gpipe, replace(gpipe, page=pipeline_1f1b)):
+    for page in (pipeline_gpipe, pipeline_1f1b, pipeline_zero_bubble):
+        pipeline = replace(gpipe, page=page)
         yield pipeline
         for count in MICROBATCHES:
             yield replace(pipeline, batch_size=count * EXAMPLES, microbatches=count, variant=f"microbatches{count}")

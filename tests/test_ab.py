@@ -99,7 +99,8 @@ def test_planted_change_is_told_with_its_direction(ab, old, new, verdict, code):
 
 def test_same_code_is_never_told_apart(ab):
     """The same code in two processes is the same, or it cannot be told."""
-    assert ab("work 1.0", "work 1.0", *WORK).exit_code == 0
+    done = ab("work 1.0", "work 1.0", *WORK)
+    assert done.exit_code == 0, done.output
     assert judged()["verdict"] in ("same", "cannot tell")
 
 

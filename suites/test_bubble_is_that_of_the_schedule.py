@@ -15,10 +15,7 @@ def test_bubble_is_that_of_the_schedule(case, judge):
     """Bubble share, counted from the schedule, MUST equal (S − 1)/(V·M + S − 1) with M microbatches and S stages of V
     chunks; where weights have slots of their own (S − 1)/(3·V·M + S − 1), or (2S − 1 − M)/(2S − 1 + 2M) if M < S."""
     counts = count(case.strategy.schedule)
-    idle, work = counts.stages - 1, counts.chunks * counts.microbatches
-    if counts.has_weights:
-        idle, work = max(idle, 2 * counts.stages - 1 - counts.microbatches), 3 * work
-    expected = Fraction(idle, work + idle)
+    expected = expected_bubble(counts)
     if counts.bubble != expected:
         slots = f"schedule: {counts.idle} of {counts.stages} × {counts.ticks} slots idle, a share of {counts.bubble}"
         theory = f"theory: S={counts.stages}, V={counts.chunks}, M={counts.microbatches}"
@@ -48,6 +45,14 @@ def test_schedule_does_everything_once(case, judge):
         for work, tick in ticks.items()
         if (needed := input_of(*work, depths)) and ticks[needed] >= tick
     )
+
+
+def expected_bubble(counts):
+    """The share of idle slots: of forwards and backwards, or where weights have their own of those too."""
+    idle, work = counts.stages - 1, counts.chunks * counts.microbatches
+    if counts.has_weights:
+        idle, work = max(idle, 2 * counts.stages - 1 - counts.microbatches), 3 * work
+    return Fraction(idle, work + idle)
 
 
 def input_of(direction, microbatch, depth, depths):

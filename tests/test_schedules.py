@@ -17,6 +17,7 @@ from reference_impl.theory.schedules import (
     one_forward_one_backward,
     zero_bubble,
 )
+from suites.test_bubble_is_that_of_the_schedule import expected_bubble
 
 STAGES, MICROBATCHES, CHUNKS = st.integers(1, 8), st.integers(1, 24), st.integers(1, 4)
 
@@ -78,7 +79,7 @@ def test_bubble_is_the_formula(drawn):
     if schedule.has_weights:
         ticks = max(3 * microbatches + stages - 1, 2 * microbatches + 2 * stages - 1)
         share = (ticks - 3 * microbatches, ticks)
-    assert counts.bubble == Fraction(*share)
+    assert counts.bubble == Fraction(*share) == expected_bubble(counts)
     assert schedule.bubble == pytest.approx(float(counts.bubble), abs=1e-12)
     assert schedule.ticks == counts.ticks == ticks
     forwards = quietly(forward_only, stages, microbatches, chunks)

@@ -15,7 +15,7 @@ from reference_impl.forms.pipeline import DIRECTIONS, NONE, Hop, Pipeline, Row
 from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.layout import Whole
 from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_zero_bubble
-from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units
+from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units, zero_bubble
 from tests.saboteurs.planting import plant
 
 STAGES = {"stage": 4}
@@ -176,6 +176,20 @@ def weights_at_once(stages: int, microbatches: int) -> Schedule:
     return timetable(order(forwards, forwards, stages - stage, weights_wait=0) for stage in range(stages))
 
 
+class BothWays(Schedule):
+    """Budgets for two hops in every tick."""
+
+    @cached_property
+    def hops(self) -> int:
+        """Also where nothing comes from there."""
+        return 2 * self.ticks
+
+
+def hopping_both_ways(stages: int, microbatches: int) -> Schedule:
+    """Zero bubble, with such a budget."""
+    return BothWays(stages, zero_bubble(stages, microbatches).slots)
+
+
 class Lazy(UncheckedPipelined):
     """A lazy step, and a forward pass that is not."""
 
@@ -260,9 +274,10 @@ for name, engine, clauses in (
     ("weights_mixed", MixesWeights, ("NUM-2", "NUM-4")),
     ("waiting_gradient_forgotten", ForgetsWaiting, ("NUM-2", "NUM-4")),
     ("gpipe_buffers_in_zero_bubble", KeepsEverything, ("MEM-5",)),
-    ("hops_both_ways", HopsBothWays, ("COM-8",)),
 ):
     plant(name, UncheckedPipelined, pipeline_zero_bubble, STAGES, *clauses, **by_engine(engine))
+HOPPING = {"make_schedule": hopping_both_ways, **by_engine(HopsBothWays)}
+plant("hops_both_ways", UncheckedPipelined, pipeline_zero_bubble, STAGES, "COM-8", **HOPPING)
 plant("weights_at_once", UncheckedPipelined, pipeline_zero_bubble, STAGES, "PIP-1", make_schedule=weights_at_once)
 plant("weights_too_soon", TooSoon, pipeline_zero_bubble, STAGES, "PIP-1")
 plant("schedule_leaves_out_weights", LeavesOut, pipeline_zero_bubble, STAGES, "PIP-1")

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meshproof.cli import app
-from meshproof.timing.ab import Paired, join
+from meshproof.timing.ab import Paired, join, run_ab
 from meshproof.timing.comparison import Comparison
 from meshproof.timing.ratios import compare_pairs
 from tests.stacks import make_stack
@@ -96,16 +96,12 @@ def test_planted_change_is_told_with_its_direction(ab, old, new, verdict, code):
     assert verdict in done.stdout
     found = judged()
     assert found["verdict"] == verdict
-    assert [[len(side) for side in session.values()] for session in found["seconds"]] == [[120, 120], [120, 120]]
+    assert [[len(side) for side in session.values()] for session in found["seconds"]] == [[120, 120]] * 6
 
 
 def test_same_code_is_never_told_apart(ab):
-    """The same code in two processes is the same, or it cannot be told.
-
-    In six pairs of processes: each is timed for a quarter of a second only, beside other tests, and two pairs were
-    told apart so.
-    """
-    done = ab("work 1.0", "work 1.0", *WORK, "--sessions", "6")
+    """The same code in two processes is the same, or it cannot be told."""
+    done = ab("work 1.0", "work 1.0", *WORK)
     assert done.exit_code == 0, done.output
     assert judged()["verdict"] in ("same", "cannot tell")
 
@@ -144,19 +140,48 @@ def test_what_cannot_be_compared_is_refused(ab, fault, message):
     assert judged()["verdict"] == "refused" and message in done.stdout
 
 
+def paired(name, old, new):
+    """A benchmark in one pair of processes: eight rounds of so many seconds on each side."""
+    rounds = ([old] * 8, [new] * 8)
+    ratio = compare_pairs(*rounds)
+    return Paired(Comparison(name, ratio.verdict(), (), ratio), (rounds,))
+
+
 def test_verdict_is_of_every_pair_of_processes():
     """Where one pair of processes says slower and the next does not, it cannot be told."""
-    slow, same = ([0.1, 0.13], [0.1, 0.1])
-    each = [[[seconds] * 8 for seconds in sides] for sides in (slow, same)]
-    ratios = [compare_pairs(*sides) for sides in each]
-    pairs = [
-        Paired(Comparison("a", ratio.verdict(), (), ratio), (tuple(sides),))
-        for ratio, sides in zip(ratios, each, strict=True)
-    ]
-    assert [pair.comparison.outcome for pair in pairs] == ["slower", "same"]
-    assert join(pairs).comparison.outcome == "cannot tell"
-    assert join([pairs[0], pairs[0]]).comparison.outcome == "slower"
-    assert join([pairs[0], Paired(Comparison("a", "failed"))]).comparison.outcome == "failed"
+    slow, same = paired("a", 0.1, 0.13), paired("a", 0.1, 0.1)
+    assert [pair.comparison.outcome for pair in (slow, same)] == ["slower", "same"]
+    assert join([slow, same]).comparison.outcome == "cannot tell"
+    assert join([slow, slow]).comparison.outcome == "slower"
+    assert join([slow, Paired(Comparison("a", "failed"))]).comparison.outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("luck", "verdict", "sessions"),
+    [
+        ("++++++", "slower", 6),
+        ("++=", "cannot tell", 3),
+        ("+++++=", "cannot tell", 6),
+        ("--+", "cannot tell", 3),
+        ("+=", "cannot tell", 2),
+        ("==", "same", 2),
+    ],
+)
+def test_what_two_pairs_of_processes_tell_apart_is_timed_in_more(monkeypatch, luck, verdict, sessions):
+    """Only that, and only until one pair says otherwise: two processes that are slow by chance are no verdict."""
+    asked = []
+
+    def run_session(environments, arguments, rounds, say, chosen):
+        asked.append(chosen)
+        seconds = {"+": 0.13, "-": 0.07, "=": 0.1}[luck[len(asked) - 1]]
+        found = [paired("lucky", 0.1, seconds), paired("steady", 0.1, 0.1)]
+        return [each for each in found if chosen is None or each.comparison.name in chosen]
+
+    monkeypatch.setattr("meshproof.timing.ab._run_session", run_session)
+    lucky, steady = run_ab((), (), rounds=8, sessions=2)
+    assert (lucky.comparison.outcome, len(lucky.rounds)) == (verdict, sessions)
+    assert (steady.comparison.outcome, len(steady.rounds)) == ("same", 2)
+    assert asked == [None, None] + [{"lucky"}] * (sessions - 2)
 
 
 def test_failure_in_a_round_ends_the_benchmark_on_both_sides(ab):

@@ -1,7 +1,8 @@
 """Two stacks on one machine: a long-lived pytest process in each, whose rounds take turns A B B A.
 
 And that more than once, in fresh processes: one of them may be a fifth faster than the other for as long as it lives,
-though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives.
+though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives, and what
+the first pairs tell apart is timed in more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,9 @@ from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
 
 PATIENCE = 900.0
 """Seconds after which a silent side is given up: compiling may take minutes."""
+
+CONFIRMED = 3
+"""How many times as many pairs of processes stand behind *faster* and *slower* as behind *same* and *cannot tell*."""
 
 SIDES = ("from", "to")
 WITHOUT = ("-p", "no:cacheprovider", "-p", "no:randomly")
@@ -105,12 +109,19 @@ def run_ab(
 ) -> list[Paired]:
     """Every benchmark that pytest's arguments select, in both environments, ``sessions`` times in fresh processes.
 
-    Raises `AbError`.
+    Those that are told apart are timed in more, until they are not, or `CONFIRMED` times as many pairs of processes say
+    so. Raises `AbError`.
     """
     found: dict[str, list[Paired]] = {}
-    for i in range(sessions):
-        say(f"processes {i + 1} of {sessions}")
-        for paired in _run_session(environments, arguments, rounds, say):
+    chosen: set[str] | None = None
+    for i in range(CONFIRMED * sessions):
+        if i >= sessions:
+            chosen = {name for name, each in found.items() if join(each).comparison.outcome in ("faster", "slower")}
+            if not chosen:
+                break
+            say(f"{len(chosen)} told apart, and timed again")
+        say(f"processes {i + 1}")
+        for paired in _run_session(environments, arguments, rounds, say, chosen):
             found.setdefault(paired.comparison.name, []).append(paired)
     return [join(each) for each in found.values()]
 
@@ -129,8 +140,13 @@ def join(each: Sequence[Paired]) -> Paired:
 
 
 def _run_session(
-    environments: Sequence[Environment], arguments: Sequence[str], rounds: int, say: Callable[[str], object]
+    environments: Sequence[Environment],
+    arguments: Sequence[str],
+    rounds: int,
+    say: Callable[[str], object],
+    chosen: Collection[str] | None,
 ) -> list[Paired]:
+    """One pair of processes; ``chosen`` are the benchmarks that are timed, None is all that both have."""
     with ExitStack() as stack:
         sides = [Side(name, environment, arguments) for name, environment in zip(SIDES, environments, strict=True)]
         for side in sides:
@@ -140,11 +156,12 @@ def _run_session(
         if not both:
             counts = " and ".join(str(len(tests)) for tests in collected)
             raise AbError(f"no benchmark to compare: pytest {' '.join(arguments)} selects {counts} on the two sides")
+        timed = [test for test in both if chosen is None or test in chosen]
         for side in sides:
-            side.send(tests=both, rounds=rounds)
+            side.send(tests=timed, rounds=rounds)
         found = []
-        for i, test in enumerate(both):
-            say(f"{i + 1} of {len(both)}: {test}")
+        for i, test in enumerate(timed):
+            say(f"{i + 1} of {len(timed)}: {test}")
             found.append(_take_turns(test, sides, rounds))
     alone = [(set(collected[0]) - set(both), "missing"), (set(collected[1]) - set(both), "new")]
     return [*found, *(Paired(Comparison(test, outcome)) for tests, outcome in alone for test in sorted(tests))]  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Two stacks on one machine: a long-lived pytest process in each, whose rounds take turns A B B A.
 
 And that more than once, in fresh processes: one of them may be a fifth faster than the other for as long as it lives,
-though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives, and what
-the first pairs tell apart is timed in more.
+though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives;
+what the first pairs tell apart is timed in more.
 """
 
 from __future__ import annotations

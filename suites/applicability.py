@@ -65,9 +65,20 @@ def moves(payload: str, operation: Operation | None = None) -> Rule:
     return lambda case: distributed(case) and (case.contract.step is None or case.contract.moves(payload, operation))
 
 
-def sums(payload: str) -> Rule:
-    """The budget sums this payload over devices, as tensor parallelism does activations, or is left open."""
-    return lambda case: any(moves(payload, operation)(case) for operation in ("all-reduce", "reduce-scatter"))
+def tensor_axes(case: Case) -> set[str]:
+    """The mesh axes over which the budget sums activations, and that split neither the examples nor their tokens."""
+    summed = {
+        axis
+        for line in case.contract.step or ()
+        if line.payload == "activations" and line.operation in ("all-reduce", "reduce-scatter")
+        for axis in line.axes
+    }
+    return summed - axes_of(case, "batch")
+
+
+def tensor_parallel(case: Case) -> bool:
+    """The parts of a product are summed over devices, or the budget is left open."""
+    return distributed(case) and (case.contract.step is None or bool(tensor_axes(case)))
 
 
 def moves_not(payload: str) -> Rule:

@@ -3,7 +3,7 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import both, moves, sums
+from suites.applicability import both, moves, tensor_parallel
 
 
 def has_two_axes(case):
@@ -11,7 +11,7 @@ def has_two_axes(case):
     return sum(size > 1 for size in case.mesh.values()) > 1
 
 
-@pytest.mark.clause("COM-6", applies=both(has_two_axes, moves("parameters"), sums("activations")))
+@pytest.mark.clause("COM-6", applies=both(has_two_axes, moves("parameters"), tensor_parallel))
 def test_each_axis_carries_its_own(case, observation, judge):
     """Parameters MUST move over the FSDP axis, activations over the tensor axis, and neither over the other or both."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")

@@ -54,7 +54,7 @@ def test_every_kind_of_case_is_derived():
     """Experts, rings, fewer digits, microbatches, what is computed anew, pipelines: none is left to its own budget."""
     assert {case.strategy.name for case in EXCHANGING} >= {
         "expert_parallel", "expert_fsdp", "expert_parallel_shard_map", "expert_fsdp_shard_map", "context_parallel",
-        "context_parallel_all_to_all", "fsdp_context_parallel",
+        "context_parallel_all_gather", "context_parallel_all_to_all", "fsdp_context_parallel",
     }  # fmt: skip
     variants = {getattr(case.strategy, "variant", "") for case in DERIVED}
     assert variants >= {"bf16", "accumulated", "accumulated_naively", "masked_accumulated", "bf16_accumulated", "remat"}

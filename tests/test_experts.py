@@ -7,7 +7,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.models.moe import MoE
 from reference_impl.strategies import expert_fsdp, expert_parallel
 from reference_impl.truth import Momentum
-from suites.applicability import sums
+from suites.applicability import tensor_parallel
 
 FLOAT32 = 4
 
@@ -78,8 +78,9 @@ def test_experts_are_gathered_over_data_alone():
     }
 
 
-def test_tokens_sent_to_experts_are_no_tensor_parallelism():
-    """The clauses of tensor parallelism apply where activations are summed, not where they are exchanged."""
-    applies = {case.strategy.name: sums("activations")(case) for case in load_cases("reference_impl")}
+def test_what_crosses_between_tokens_is_no_tensor_parallelism():
+    """Its clauses apply where the parts of a product are summed, not where tokens are sent to experts or see others."""
+    applies = {case.strategy.name: tensor_parallel(case) for case in load_cases("reference_impl")}
     assert applies["tensor_parallel"] and applies["fsdp_tensor_parallel"]
     assert not applies["expert_parallel"] and not applies["expert_fsdp_shard_map"]
+    assert not applies["context_parallel"] and not applies["context_parallel_all_gather"]

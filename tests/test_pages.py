@@ -19,6 +19,7 @@ from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
 from reference_impl.strategies import (
     context_parallel,
+    context_parallel_all_gather,
     context_parallel_all_to_all,
     data_parallel,
     fsdp,
@@ -187,6 +188,16 @@ def test_trading_heads_sends_less_than_a_ring():
     passed = moved(context_parallel, mesh, BLOCK)["collective-permute", "context", "activations"]
     assert (traded, passed) == (2 * 4 * quarter, 2 * 3 * 2 * quarter)
     assert traded * 3 / 4 == passed * 2 / 4
+
+
+def test_gathering_keys_sends_as_much_as_a_ring():
+    """Of 4 devices each sends 3/4 of what is gathered, k and v, and of their gradients: 3 hops of its own k and v."""
+    mesh = {"data": 2, "context": 4}
+    gathers = moved(context_parallel_all_gather, mesh, BLOCK)
+    keys = [gathers[way, "context", "activations"] for way in ("all-gather", "reduce-scatter")]
+    passed = moved(context_parallel, mesh, BLOCK)["collective-permute", "context", "activations"]
+    assert keys == [2 * BATCH // 2 * 16 * 8 * 8] * 2
+    assert sum(keys) * 3 / 4 == passed
 
 
 def test_fsdp_tensor_parallel_divides_both():

@@ -14,6 +14,7 @@ from reference_impl.models.gpt import GPT
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import (
     context_parallel,
+    context_parallel_all_gather,
     context_parallel_all_to_all,
     data_parallel,
     fsdp,
@@ -38,6 +39,7 @@ MANUAL = (
     (vocabulary_parallel, MODEL),
     (sequence_parallel_shard_map, WIDE),
     (context_parallel, {"data": 2, "context": 4}),
+    (context_parallel_all_gather, {"data": 2, "context": 4}),
     (context_parallel_all_to_all, {"data": 2, "context": 4}),
     (fsdp_context_parallel, {"data": 4, "context": 2}),
 )

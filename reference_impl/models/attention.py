@@ -1,4 +1,4 @@
-"""Causal multi-head attention: of a device's own keys, and of keys that come round a ring of devices.
+"""Causal multi-head attention: of a device's own keys, of keys that are gathered, and of keys that come round a ring.
 
 In bfloat16 on CUDA a device's own are left to cuDNN's fused kernel, which never holds the (T, S) weights in memory.
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.lax import axis_index, axis_size, ppermute, stop_gradient
+from jax.lax import all_gather, axis_index, axis_size, ppermute, stop_gradient
 
 MASKED = -1e30
 """The score of a key that comes after the query: its weight is exactly zero."""
@@ -22,7 +22,14 @@ def attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) 
     """(B, T, H, K): the values of the keys that each query sees, weighted by the softmax of its scores."""
     if fits_cudnn(q_BxTxHxK, jax.devices()[0]):
         return jax.nn.dot_product_attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, is_causal=True, implementation="cudnn")
-    p_BxHxTxS = jax.nn.softmax(scores(q_BxTxHxK, k_BxSxHxK, 0, 0))
+    return weighted(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, first_query=0)
+
+
+def weighted(
+    q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array, first_query: jax.Array | int
+) -> jax.Array:
+    """`attention` in operations of JAX, of queries that stand at ``first_query`` of the S positions and after it."""
+    p_BxHxTxS = jax.nn.softmax(scores(q_BxTxHxK, k_BxSxHxK, first_query, 0))
     return jnp.einsum("bhts,bshk->bthk", p_BxHxTxS, v_BxSxHxK)
 
 
@@ -35,6 +42,15 @@ def fits_cudnn(q_BxTxHxK: jax.Array, device: Any) -> bool:
         return False
     narrow, head_dim = q_BxTxHxK.dtype in (jnp.bfloat16, jnp.float16), q_BxTxHxK.shape[-1]
     return narrow and head_dim % 8 == 0 and head_dim <= 128 and int(device.compute_capability.split(".")[0]) >= 8
+
+
+def gathered_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array, over: str) -> jax.Array:
+    """`attention` of a sequence that is split in order over the mesh axis ``over``, in ``shard_map``.
+
+    Each device gathers all keys and values for its own queries.
+    """
+    keys_BxSxHxK, values_BxSxHxK = all_gather((k_BxSxHxK, v_BxSxHxK), over, axis=1, tiled=True)
+    return weighted(q_BxTxHxK, keys_BxSxHxK, values_BxSxHxK, axis_index(over) * q_BxTxHxK.shape[1])
 
 
 def ring_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array, over: str) -> jax.Array:

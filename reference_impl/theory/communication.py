@@ -163,11 +163,8 @@ class Traffic:
         for what leaves its last region: that is the block's output, which the backward pass needs no more.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
-        if line.operation == "collective-permute":
-            yield from self.passed_round(line.over[0], rows, backward)
-            return
-        if line.operation == "all-to-all" and self.page.COMPUTE.of("sequence") == line.over:
-            yield self.traded(line.over[0], rows, backward)
+        if self.page.COMPUTE.of("length") == line.over:
+            yield self.for_attention(line, rows, backward)
             return
         for region in self.model.regions():
             if self.page.COMPUTE.of(region.axis) != line.over:
@@ -180,17 +177,23 @@ class Traffic:
                 again = first * (backward and self.rematerialises and (gathers or region.inner))
                 yield rows * (first + second * backward + again) * FLOAT32
 
-    def passed_round(self, over: str, rows: int, backward: bool) -> Iterator[int]:
-        """Keys and values visit every other device of a ring; backward, their gradients do, and they if made anew."""
-        held = rows * self.model.keys_and_values // self.mesh[over] * FLOAT32
-        yield (self.mesh[over] - 1) * held * (1 + backward + (backward and self.rematerialises))
+    def for_attention(self, line: Line, rows: int, backward: bool) -> int:
+        """What a device with its own part of the sequence moves to attend to the whole.
 
-    def traded(self, over: str, rows: int, backward: bool) -> int:
-        """Queries, keys, values and what attention makes of them, of a device's own tokens; backward their gradients.
-
-        As many as twice the keys and values.
+        On a ring keys and values visit every other device; backward, their gradients do, and they if made anew. They
+        are gathered as often as they go round, and their gradients are scattered. Or tokens are traded for heads:
+        queries, keys, values and what attention makes of them, twice the keys and values; backward their gradients.
         """
-        return 2 * rows * self.model.keys_and_values // self.mesh[over] * (1 + backward) * FLOAT32
+        devices = self.mesh[line.over[0]]
+        whole = rows * self.model.keys_and_values * FLOAT32
+        anew = backward and self.rematerialises
+        if line.operation == "all-gather":
+            return whole * (1 + anew)
+        if line.operation == "reduce-scatter":
+            return whole * backward
+        if line.operation == "all-to-all":
+            return 2 * whole // devices * (1 + backward)
+        return (devices - 1) * whole // devices * (1 + backward + anew)
 
 
 @dataclass(frozen=True)

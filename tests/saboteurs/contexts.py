@@ -1,4 +1,4 @@
-"""Faults of a split sequence that is traded for heads: what is traded, in what order, and whether at all."""
+"""Faults of a split sequence, traded for heads or its keys gathered: what moves, in what order, and whether at all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-from jax.lax import all_gather, all_to_all, axis_index, axis_size, dynamic_slice_in_dim
+from jax.lax import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    dynamic_slice_in_dim,
+    dynamic_update_slice_in_dim,
+    stop_gradient,
+)
 
+from reference_impl.models.attention import weighted
 from reference_impl.models.layout import Whole
-from reference_impl.strategies import context_parallel, context_parallel_all_to_all
+from reference_impl.strategies import context_parallel, context_parallel_all_gather, context_parallel_all_to_all
+from reference_impl.strategies.context_parallel import BOTH
+from reference_impl.strategies.context_parallel_all_gather import Gathered
 from reference_impl.strategies.context_parallel_all_to_all import Heads
 from tests.saboteurs.derivations import RING, reduces_again
 from tests.saboteurs.planting import Unchecked, plant
@@ -50,6 +61,37 @@ class GathersAll(Whole):
         return dynamic_slice_in_dim(made, axis_index("context") * q.shape[1], q.shape[1], axis=1)
 
 
+class StartsOver(Gathered):
+    """Every device takes its own tokens for the first ones: its queries see too few keys. The same bytes."""
+
+    def attend(self, q: Any, k: Any, v: Any) -> Any:
+        """Of all keys, from position 0."""
+        return weighted(q, *all_gather((k, v), "context", axis=1, tiled=True), first_query=0)
+
+
+class FromTheNext(Gathered):
+    """Keys and values are laid out from the next device's on: as many bytes, at other positions."""
+
+    def attend(self, q: Any, k: Any, v: Any) -> Any:
+        """Of all keys, a device's length too early."""
+        k, v = (jnp.roll(x, -q.shape[1], axis=1) for x in all_gather((k, v), "context", axis=1, tiled=True))
+        return weighted(q, k, v, axis_index("context") * q.shape[1])
+
+
+class KeepsGradients(Gathered):
+    """What others' queries ask of a device's keys and values does not come back to it: the forward pass is right."""
+
+    def attend(self, q: Any, k: Any, v: Any) -> Any:
+        """Of all keys, of which its own alone are differentiated."""
+        start = axis_index("context") * q.shape[1]
+
+        def gather(x: Any) -> Any:
+            others = stop_gradient(all_gather(x, "context", axis=1, tiled=True))
+            return dynamic_update_slice_in_dim(others, x, start, axis=1)
+
+        return weighted(q, gather(k), gather(v), start)
+
+
 def by(layout: type[Whole]) -> dict[str, Any]:
     """The page's two functions, with another layout."""
     functions = (context_parallel.loss, context_parallel.loss_and_gradients)
@@ -62,6 +104,16 @@ for name, members, clauses in (
     ("tokens_out_of_order", by(ForgetsTheOrder), ("NUM-2", "NUM-4")),
     ("tokens_of_one_device", by(Whole), ("NUM-2", "NUM-4", "COM-11")),
     ("tokens_gathered", by(GathersAll), ("COM-10", "COM-11")),
-    ("heads_reduced_twice", reduces_again(context_parallel_all_to_all, ("data", "context")), ("COM-2",)),
+    ("heads_reduced_twice", reduces_again(context_parallel_all_to_all, BOTH), ("COM-2",)),
 ):
     plant(name, of_gpt(Unchecked), context_parallel_all_to_all, RING, *clauses, **members)
+
+for name, members, clauses in (
+    ("healthy_gathered_keys", {}, ()),
+    ("queries_start_over", by(StartsOver), ("NUM-2", "NUM-4")),
+    ("keys_from_the_next", by(FromTheNext), ("NUM-2", "NUM-4")),
+    ("keys_keep_their_gradients", by(KeepsGradients), ("NUM-2", "COM-11")),
+    ("queries_gathered_too", by(GathersAll), ("COM-11",)),
+    ("gathered_reduced_twice", reduces_again(context_parallel_all_gather, BOTH), ("COM-2",)),
+):
+    plant(name, of_gpt(Unchecked), context_parallel_all_gather, RING, *clauses, **members)

@@ -66,18 +66,19 @@ def moves(payload: str, operation: Operation | None = None) -> Rule:
 
 
 def tensor_axes(case: Case) -> set[str]:
-    """The mesh axes over which the budget sums activations, and that split neither the examples nor their tokens."""
-    summed = {
+    """The mesh axes over which activations move, but those of other tokens, to experts, and from stage to stage."""
+    elsewhere = {"all-to-all"} | ({"collective-permute"} if pipelined(case) else set())
+    moved = {
         axis
         for line in case.contract.step or ()
-        if line.payload == "activations" and line.operation in ("all-reduce", "reduce-scatter")
+        if line.payload == "activations" and line.operation not in elsewhere
         for axis in line.axes
     }
-    return summed - axes_of(case, "batch")
+    return moved - axes_of(case, "batch")
 
 
 def tensor_parallel(case: Case) -> bool:
-    """The parts of a product are summed over devices, or the budget is left open."""
+    """Devices share a product, and so move its activations; or the budget is left open."""
     return distributed(case) and (case.contract.step is None or bool(tensor_axes(case)))
 
 

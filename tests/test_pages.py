@@ -25,6 +25,8 @@ from reference_impl.strategies import (
     fsdp,
     fsdp_tensor_parallel,
     hsdp,
+    sequence_parallel_collective_matmul,
+    sequence_parallel_shard_map,
     tensor_parallel,
     vocabulary_parallel,
     zero1,
@@ -198,6 +200,16 @@ def test_gathering_keys_sends_as_much_as_a_ring():
     passed = moved(context_parallel, mesh, BLOCK)["collective-permute", "context", "activations"]
     assert keys == [2 * BATCH // 2 * 16 * 8 * 8] * 2
     assert sum(keys) * 3 / 4 == passed
+
+
+def test_decomposed_products_send_what_gathers_and_scatters_do():
+    """Of 4 devices each sends 3/4 of what both move, of a [128, 16, 64] into and out of heads and MLP: in 3 hops."""
+    mesh = {"data": 2, "model": 4}
+    at_once = moved(sequence_parallel_shard_map, mesh, BLOCK)
+    both = [at_once[way, "model", "activations"] for way in ("all-gather", "reduce-scatter")]
+    ring = moved(sequence_parallel_collective_matmul, mesh, BLOCK)
+    assert both == [2 * 2 * 128 * 16 * 64] * 2
+    assert ring["collective-permute", "model", "activations"] == sum(both) * 3 / 4
 
 
 def test_fsdp_tensor_parallel_divides_both():

@@ -50,27 +50,31 @@ class SplitSequence(Whole):
         return psum_scatter(y, "model", scatter_dimension=1, tiled=True) if COMPUTE.of(over) else y
 
 
-def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
+SPLIT_SEQUENCE = SplitSequence()
+
+
+def loss(model: Model, parameters: Tree, batch: Batch, layout: Whole = SPLIT_SEQUENCE) -> jax.Array:
     """The mean of the devices' mean losses of their own tokens."""
     with jax.named_scope("forward"):
-        return pmean(loss_of_own_part(parameters, model, batch), BOTH)
+        return pmean(model.loss(parameters, own_part(batch), layout), BOTH)
 
 
-def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(
+    model: Model, parameters: Tree, batch: Batch, layout: Whole = SPLIT_SEQUENCE
+) -> tuple[jax.Array, Tree]:
     """Every device differentiates its own loss; the gradients are averaged over those that share a parameter."""
     with jax.named_scope("forward"):
         own = make_own(parameters, model, COMPUTE, BOTH)
-        local_loss, gradients = jax.value_and_grad(loss_of_own_part)(own, model, batch)
+        local_loss, gradients = jax.value_and_grad(model.loss)(own, own_part(batch), layout)
     with jax.named_scope("synchronize_gradients"):
         return pmean(local_loss, BOTH), mean_of_own(gradients, model, COMPUTE, BOTH)
 
 
-def loss_of_own_part(parameters: Tree, model: Model, batch: Batch) -> jax.Array:
-    """The mean loss of this device's part of the sequence of its examples."""
-    return model.loss(parameters, jax.tree.map(own_part, dict(batch)), SplitSequence())
+def own_part(batch: Batch) -> Batch:
+    """This device's part of the sequence of its examples: tokens (B, T/model)."""
 
+    def cut(tokens_BxT: jax.Array) -> jax.Array:
+        length = tokens_BxT.shape[1] // axis_size("model")
+        return dynamic_slice_in_dim(tokens_BxT, axis_index("model") * length, length, axis=1)
 
-def own_part(tokens_BxT: jax.Array) -> jax.Array:
-    """This device's part of the sequence."""
-    length = tokens_BxT.shape[1] // axis_size("model")
-    return dynamic_slice_in_dim(tokens_BxT, axis_index("model") * length, length, axis=1)
+    return jax.tree.map(cut, dict(batch))  # type: ignore[no-any-return]

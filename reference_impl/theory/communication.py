@@ -8,7 +8,7 @@ an all-gather or reduce-scatter and 2S(n−1)/n for an all-reduce (Scaling book,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import ModuleType
 
@@ -159,12 +159,18 @@ class Traffic:
         """The row-parallel product that leaves a region forward, the gradient of what entered it backward.
 
         Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end. An all-to-all
-        stands at both ends, forward and backward. A block that is computed anew moves again what it moves forward, but
-        for what leaves its last region: that is the block's output, which the backward pass needs no more.
+        stands at both ends, forward and backward. A ring takes what would be gathered, or scattered, to every other
+        device. A block that is computed anew moves again what it moves forward, but for what leaves its last region:
+        that is the block's output, which the backward pass needs no more.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
         if self.page.COMPUTE.of("length") == line.over:
             yield self.for_attention(line, rows, backward)
+            return
+        if line.operation == "collective-permute":
+            at_once = [replace(line, operation=operation) for operation in ("all-gather", "reduce-scatter")]
+            devices = self.mesh[line.over[0]]
+            yield sum(sum(self.activations(each, backward)) for each in at_once) * (devices - 1) // devices
             return
         for region in self.model.regions():
             if self.page.COMPUTE.of(region.axis) != line.over:

@@ -92,28 +92,27 @@ class KeepsGradients(Gathered):
         return weighted(q, gather(k), gather(v), start)
 
 
-def by(layout: type[Whole]) -> dict[str, Any]:
-    """The page's two functions, with another layout."""
-    functions = (context_parallel.loss, context_parallel.loss_and_gradients)
-    return {function.__name__: partial(function, layout=layout()) for function in functions}
+def by(page: Any, layout: type[Whole]) -> dict[str, Any]:
+    """The two functions of a page whose layout is an argument, with another one."""
+    return {function.__name__: partial(function, layout=layout()) for function in (page.loss, page.loss_and_gradients)}
 
 
 for name, members, clauses in (
     ("healthy_heads_for_tokens", {}, ()),
-    ("heads_from_the_neighbour", by(FromTheNeighbour), ("NUM-2", "NUM-4")),
-    ("tokens_out_of_order", by(ForgetsTheOrder), ("NUM-2", "NUM-4")),
-    ("tokens_of_one_device", by(Whole), ("NUM-2", "NUM-4", "COM-11")),
-    ("tokens_gathered", by(GathersAll), ("COM-10", "COM-11")),
+    ("heads_from_the_neighbour", by(context_parallel, FromTheNeighbour), ("NUM-2", "NUM-4")),
+    ("tokens_out_of_order", by(context_parallel, ForgetsTheOrder), ("NUM-2", "NUM-4")),
+    ("tokens_of_one_device", by(context_parallel, Whole), ("NUM-2", "NUM-4", "COM-11")),
+    ("tokens_gathered", by(context_parallel, GathersAll), ("COM-10", "COM-11")),
     ("heads_reduced_twice", reduces_again(context_parallel_all_to_all, BOTH), ("COM-2",)),
 ):
     plant(name, of_gpt(Unchecked), context_parallel_all_to_all, RING, *clauses, **members)
 
 for name, members, clauses in (
     ("healthy_gathered_keys", {}, ()),
-    ("queries_start_over", by(StartsOver), ("NUM-2", "NUM-4")),
-    ("keys_from_the_next", by(FromTheNext), ("NUM-2", "NUM-4")),
-    ("keys_keep_their_gradients", by(KeepsGradients), ("NUM-2", "COM-11")),
-    ("queries_gathered_too", by(GathersAll), ("COM-11",)),
+    ("queries_start_over", by(context_parallel, StartsOver), ("NUM-2", "NUM-4")),
+    ("keys_from_the_next", by(context_parallel, FromTheNext), ("NUM-2", "NUM-4")),
+    ("keys_keep_their_gradients", by(context_parallel, KeepsGradients), ("NUM-2", "COM-11")),
+    ("queries_gathered_too", by(context_parallel, GathersAll), ("COM-11",)),
     ("gathered_reduced_twice", reduces_again(context_parallel_all_gather, BOTH), ("COM-2",)),
 ):
     plant(name, of_gpt(Unchecked), context_parallel_all_gather, RING, *clauses, **members)

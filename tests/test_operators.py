@@ -1,5 +1,6 @@
 """The suites see: what an operator plants is caught, and there is something to plant in every strategy."""
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from meshproof.cases import case_id
 from meshproof.files import insert
 from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.bases import bases
-from tests.saboteurs.operators.matrix import NAME, judge, kept, table
+from tests.saboteurs.operators.matrix import NAME, fates, judge, kept, table
 
 README = Path(__file__).parents[1] / "README.md"
 SOME = "fsdp_shard_map-jax-mlp or zero1-jax or expert_parallel-jax"
@@ -45,15 +46,23 @@ def test_the_matrix_has_a_row_for_each_operator(found):
 
 def test_what_is_kept_is_of_these_mutants():
     """The kill matrix that was written down is that of today's operators and strategies, and no mutant survived."""
-    fates = kept()
-    assert {(fate.strategy, fate.operator) for fate in fates} == {(case_id(one), name) for one, name, _ in mutants()}
-    assert [fate for fate in fates if not fate.caught_by] == []
+    written = kept()
+    assert {(fate.strategy, fate.operator) for fate in written} == {(case_id(one), name) for one, name, _ in mutants()}
+    assert [fate for fate in written if not fate.caught_by] == []
 
 
 def test_readme_shows_what_is_kept():
     """Its table of faults is the one that is made of the kill matrix."""
     text = README.read_text(encoding="utf-8")
     assert insert(text, NAME, table(kept())) == text
+
+
+def test_a_mutant_without_its_healthy_strategy_is_refused():
+    """There is nothing to compare it with; the error names both."""
+    base, _, form = next(mutants())
+    report = {"clauses": [], "cases": [{"id": case_id(form)}]}
+    with pytest.raises(ValueError, match=re.escape(f"{case_id(form)} was chosen without {case_id(base)}")):
+        list(fates(report))
 
 
 def test_every_strategy_has_faults_of_its_own_kind():

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.lax import axis_size, optimization_barrier
+from jax.lax import axis_size, optimization_barrier, psum_scatter
 
 from reference_impl.forms.base import Form
 from reference_impl.forms.pipelined import Pipelined
@@ -158,6 +158,19 @@ def narrow(call: Call, x: Any) -> Any:
     return call(x.astype(jnp.bfloat16)).astype(x.dtype)
 
 
+def scattered(harm: Harm) -> Callable[[Form], Harm]:
+    """The same harm where gradients or activations are scattered: by a call, or by the transpose of a gather."""
+
+    def harm_gather(gather: Call, x: Any) -> Any:
+        dimension = {"scatter_dimension": gather.options["axis"], "tiled": True}
+        scatter = Call("psum_scatter", psum_scatter, gather.axes, (), dimension)
+        gathered = jax.custom_vjp(gather)
+        gathered.defvjp(lambda x: (gather(x), None), lambda _, gradient: (harm(scatter, gradient),))
+        return gathered(x)
+
+    return lambda _: lambda call, x: harm(call, x) if call.name == "psum_scatter" else harm_gather(call, x)
+
+
 def always(harm: Harm) -> Callable[[Form], Harm]:
     """The same harm on every form."""
     return lambda _: harm
@@ -175,8 +188,9 @@ planted("reduction_left_out_on_one_leaf", "all-reduce", ALL_REDUCES, forget_firs
 planted("reduction_doubled", "all-reduce", ALL_REDUCES, always(average_again))
 planted("reduction_in_bf16", "all-reduce", ALL_REDUCES, always(narrow))
 planted("reduction_over_another_axis", "all-reduce", ALL_REDUCES, over_another_axis)
-planted("scatter_in_bf16", "reduce-scatter", ("psum_scatter",), always(narrow))
-planted("scatter_off_by_one", "reduce-scatter", ("psum_scatter",), always(rolled_shards))
+SCATTERS = ("psum_scatter", "all_gather")
+planted("scatter_in_bf16", "reduce-scatter", SCATTERS, scattered(narrow))
+planted("scatter_off_by_one", "reduce-scatter", SCATTERS, scattered(rolled_shards))
 planted("gather_off_by_one", "all-gather", GATHERS, always(rolled_shards))
 planted("gather_repeated", "all-gather", GATHERS, always(gather_twice))
 planted("permutation_reversed", "collective-permute", ("ppermute",), reversed_ring)

@@ -62,7 +62,10 @@ def judge(*options: str) -> list[Fate]:
 
 
 def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
-    """The fates of all mutants that a report is about. Raises ``ValueError`` where a healthy strategy failed."""
+    """The fates of all mutants that a report is about.
+
+    Raises ``ValueError`` where a healthy strategy failed, or is not in the report though its mutant is.
+    """
     cases = {case["id"]: case for case in report["cases"]}
     caught: dict[str, set[str]] = defaultdict(set)
     for clause in report["clauses"]:
@@ -71,6 +74,8 @@ def fates(report: Mapping[str, Any]) -> Iterator[Fate]:
                 caught[test["case"]].add(clause["id"])
     for healthy, name, harmed in ((case_id(base), name, case_id(form)) for base, name, form in mutants()):
         if harmed in cases:
+            if healthy not in cases:
+                raise ValueError(f"{harmed} was chosen without {healthy}: choose strategies, and not their faults")
             if caught[healthy]:
                 raise ValueError(f"{healthy} has no fault, but fails {sorted(caught[healthy])}: a false alarm")
             one, other = cases[healthy], cases[harmed]

@@ -115,12 +115,13 @@ def run_ab(
     found: dict[str, list[Paired]] = {}
     chosen: set[str] | None = None
     for i in range(CONFIRMED * sessions):
-        if i >= sessions:
+        if i < sessions:
+            say(f"processes {i + 1} of {sessions}")
+        else:
             chosen = {name for name, each in found.items() if join(each).comparison.outcome in ("faster", "slower")}
             if not chosen:
                 break
-            say(f"{len(chosen)} told apart, and timed again")
-        say(f"processes {i + 1}")
+            say(f"processes {i + 1} of at most {CONFIRMED * sessions}: {len(chosen)} told apart")
         for paired in _run_session(environments, arguments, rounds, say, chosen):
             found.setdefault(paired.comparison.name, []).append(paired)
     return [join(each) for each in found.values()]

@@ -186,9 +186,9 @@ class Traffic:
     def for_attention(self, line: Line, rows: int, backward: bool) -> int:
         """What a device with its own part of the sequence moves to attend to the whole.
 
-        On a ring keys and values visit every other device; backward, their gradients do, and they if made anew. They
-        are gathered as often as they go round, and their gradients are scattered. Or tokens are traded for heads:
-        queries, keys, values and what attention makes of them, twice the keys and values; backward their gradients.
+        On a ring keys and values visit every other device; or tokens are traded for heads: queries, keys, values and
+        what attention makes of them, twice the keys and values. Backward their gradients move, and they where a block
+        is computed anew. Keys and values that are gathered are gathered anew too; their gradients are scattered.
         """
         devices = self.mesh[line.over[0]]
         whole = rows * self.model.keys_and_values * FLOAT32
@@ -197,9 +197,8 @@ class Traffic:
             return whole * (1 + anew)
         if line.operation == "reduce-scatter":
             return whole * backward
-        if line.operation == "all-to-all":
-            return 2 * whole // devices * (1 + backward)
-        return (devices - 1) * whole // devices * (1 + backward + anew)
+        parts = 2 if line.operation == "all-to-all" else devices - 1
+        return parts * whole // devices * (1 + backward + anew)
 
 
 @dataclass(frozen=True)

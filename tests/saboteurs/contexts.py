@@ -17,7 +17,9 @@ from jax.lax import (
 )
 
 from reference_impl.models.attention import weighted
+from reference_impl.models.gpt import GPT
 from reference_impl.models.layout import Whole
+from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import context_parallel, context_parallel_all_gather, context_parallel_all_to_all
 from reference_impl.strategies.context_parallel import BOTH
 from reference_impl.strategies.context_parallel_all_gather import Gathered
@@ -116,3 +118,5 @@ for name, members, clauses in (
     ("gathered_reduced_twice", reduces_again(context_parallel_all_gather, BOTH), ("COM-2",)),
 ):
     plant(name, of_gpt(Unchecked), context_parallel_all_gather, RING, *clauses, **members)
+
+plant("healthy_trades_anew", of_gpt(Unchecked, Rematerialised(GPT())), context_parallel_all_to_all, RING)

@@ -2,6 +2,8 @@
 
 from copy import deepcopy
 
+from meshproof.comparison import compare
+
 CASES = ("fsdp-jax-toy@data=8", "tensor_parallel-jax-toy@model=8")
 STACK = {
     **{"python": "3.12.1", "jax": "0.12.0.1", "jaxlib": "0.12.0.1", "flax": "0.12.12", "numpy": "2.5.5"},
@@ -46,3 +48,22 @@ def report(**environment):
     made = {"schema": 2, "environment": STACK | environment, "implementation": "reference_impl"}
     made |= {"run": {"finished": True, "warm": False, "arguments": ["suites"]}, "clauses": clauses}
     return deepcopy(made | {"cases": [case(name) for name in CASES], "unmatched_expectations": []})
+
+
+def changed(**facts):
+    """A report whose first case has other facts."""
+    made = report()
+    made["cases"][0] |= facts
+    return made
+
+
+def judged(status="proved", margin=0.2, clause=0):
+    """A report in which the first case's test of a clause came out so."""
+    made = report()
+    made["clauses"][clause]["tests"][0] |= {"status": status, "margin": margin, "message": "what was seen"}
+    return made
+
+
+def told(old, new):
+    """Each difference of two reports as (change, kind, place)."""
+    return [(each.change, each.kind, each.place) for each in compare(old, new).differences]

@@ -6,7 +6,7 @@ from packaging.version import Version
 from meshproof.environments import StackError
 from meshproof.upgrade import bisecting
 from meshproof.upgrade.bisecting import BisectError, bisect, describe, read_pins
-from tests.comparing import MEMORY, report
+from tests.comparing import ALL_REDUCE, MEMORY, report
 
 RELEASES = {"jax": ["0.9.0", "0.9.1", "0.10.0", "0.10.1", "0.11.0", "0.12.0"], "flax": ["0.12.0", "0.12.1", "0.12.2"]}
 
@@ -115,6 +115,61 @@ def test_one_clause_can_be_asked_for():
     assert bisect(stack(), bad, run, "COM-4").steps[0].suspects == ("0.11.0",)
     with pytest.raises(BisectError, match="COM-9 says the same on --good and on --bad"):
         bisect(stack(), bad, run, "COM-9")
+
+
+def turning(earlier, later):
+    """Runs the suites: facts of a case, its test of COM-4 or the stack turn since jax 0.9.1, and again since 0.11.0."""
+
+    def run(pins):
+        made = report(jax=pins["jax"])
+        version = Version(pins["jax"])
+        facts = later if version >= Version("0.11.0") else earlier if version >= Version("0.9.1") else {}
+        for part in (made["cases"][0], made["clauses"][0]["tests"][0], made["environment"]):
+            part |= {name: fact for name, fact in facts.items() if name in part}
+        return made
+
+    return run
+
+
+RENAMED, DOUBLED = (ALL_REDUCE | {"realized_as": "all-reduce-start", "bytes": size} for size in (4096, 8192))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"losses": [2.0, 1.0 + 2e-7]}, {"losses": [2.0, 1.3]}),
+        ({"collectives": [RENAMED]}, {"collectives": [DOUBLED]}),
+        ({"digest": "cd" * 32}, {"digest": None}),
+    ],
+)
+def test_a_harmless_difference_of_the_same_fact_is_not_to_blame(earlier, later):
+    """Other bits, or another name of a collective, since an older release than the one that brought the fault."""
+    origin = bisect(stack(), stack(jax="0.12.0"), turning(earlier, later))
+    assert origin.certain and (origin.steps[0].before, origin.steps[0].suspects) == ("0.10.1", ("0.11.0",))
+    assert origin.fact.change in ("regressed", "gone")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"status": "not-supported"}, {"status": "failed"}),
+        ({"status": "not-supported", "margin": None}, {"status": "proved", "margin": 0.9}),
+        ({"losses": []}, {"losses": [2.0, 1.3]}),
+        ({"collectives": None}, {"collectives": [DOUBLED]}),
+        ({"device_count": 4}, {"losses": [2.0, 1.3]}),
+        ({"id": "another case"}, {"losses": [2.0, 1.3]}),
+    ],
+)
+def test_a_release_that_does_not_show_the_fact_is_a_suspect(earlier, later):
+    """A clause not judged, a program not read, other devices or no such case: the fault may have been there."""
+    origin = bisect(stack(), stack(jax="0.12.0"), turning(earlier, later))
+    assert not origin.certain and origin.steps[0].suspects == ("0.9.1", "0.10.0", "0.10.1", "0.11.0")
+
+
+def test_a_fact_that_is_gone_is_sought_as_such():
+    """Where its whole case went before, that is to blame."""
+    origin = bisect(stack(), stack(jax="0.12.0"), turning({"id": "another case"}, {"losses": []}))
+    assert origin.certain and origin.steps[0].suspects == ("0.9.1",) and origin.fact.kind == "case"
 
 
 @pytest.mark.parametrize(

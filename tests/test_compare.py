@@ -13,28 +13,9 @@ from meshproof.cli import app
 from meshproof.comparison import CHANGES, compare
 from meshproof.comparison.output import markdown
 from meshproof.report import write_report
-from tests.comparing import ALL_REDUCE, CASES, LEAF, MEMORY, judgement, report
+from tests.comparing import ALL_REDUCE, CASES, LEAF, MEMORY, changed, judged, judgement, report, told
 
 FSDP = CASES[0]
-
-
-def changed(**facts):
-    """A report whose first case has other facts."""
-    made = report()
-    made["cases"][0] |= facts
-    return made
-
-
-def judged(status="proved", margin=0.2, clause=0):
-    """A report in which the first case's test of a clause came out so."""
-    made = report()
-    made["clauses"][clause]["tests"][0] |= {"status": status, "margin": margin, "message": "what was seen"}
-    return made
-
-
-def told(old, new):
-    """Each difference of two reports as (change, kind, place)."""
-    return [(each.change, each.kind, each.place) for each in compare(old, new).differences]
 
 
 def test_the_same_report_is_the_same():
@@ -42,9 +23,6 @@ def test_the_same_report_is_the_same():
     comparison = compare(report(), report())
     assert comparison.outcome == "same" and not comparison.differences and comparison.exit_code() == 0
     assert comparison.counts["same"] > 30
-
-
-REDUCE_SCATTER = ALL_REDUCE | {"operation": "reduce-scatter"}
 
 
 @pytest.mark.parametrize(
@@ -70,13 +48,6 @@ REDUCE_SCATTER = ALL_REDUCE | {"operation": "reduce-scatter"}
         ({"collectives": [ALL_REDUCE | {"bytes": 5000}]}, [("regressed", "collectives", "step: all-reduce over data")]),
         ({"collectives": [ALL_REDUCE | {"bytes": 4000}]}, [("improved", "collectives", "step: all-reduce over data")]),
         ({"collectives": [ALL_REDUCE | {"bytes": None}]}, [("changed", "collectives", "step: all-reduce over data")]),
-        (
-            {"collectives": [REDUCE_SCATTER]},
-            [
-                ("changed", "collectives", "step: all-reduce over data"),
-                ("changed", "collectives", "step: reduce-scatter over data"),
-            ],
-        ),
         ({"forward_collectives": [ALL_REDUCE]}, [("regressed", "collectives", "forward: all-reduce over data")]),
         ({"collectives": None}, [("gone", "collectives", "step")]),
         ({"memory": MEMORY | {"state": 1001, "aliased": 1001}}, [("regressed", "memory", "state")]),
@@ -98,6 +69,39 @@ REDUCE_SCATTER = ALL_REDUCE | {"operation": "reduce-scatter"}
 def test_each_fact_of_a_case_is_classified(facts, expected):
     """One fact is planted, and it alone is told, as what it is; a spelling, a phase and noise are not."""
     assert told(report(), changed(**facts)) == expected
+
+
+@pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 3}, {"model": 8}, None])
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ("all-reduce", "reduce-scatter", "changed reduce-scatter, improved all-reduce"),
+        ("all-reduce", "reduce-scatter all-gather", "changed all-gather, changed all-reduce, changed reduce-scatter"),
+        ("reduce-scatter all-gather", "all-reduce", "changed all-gather, changed all-reduce, changed reduce-scatter"),
+        ("reduce-scatter all-gather", "all-reduce all-gather", "regressed all-reduce, changed reduce-scatter"),
+        ("all-gather", "all-to-all", "changed all-gather, changed all-to-all"),
+        ("all-reduce", "collective-permute", "changed collective-permute, improved all-reduce"),
+    ],
+)
+def test_an_all_reduce_is_twice_a_reduce_scatter(was, now, expected, mesh):
+    """Of equal S, on a ring of any size, known or not: a lost reduce-scatter has regressed, a split all-reduce not."""
+    old, new = (
+        changed(mesh=mesh, collectives=[ALL_REDUCE | {"operation": each} for each in operations.split()])
+        for operations in (was, now)
+    )
+    places = [(change, place) for change, _, place in told(old, new)]
+    assert places == [(each.split()[0], f"step: {each.split()[1]} over data") for each in expected.split(", ")]
+
+
+def test_a_larger_ring_sends_more():
+    """n is that of a collective's own axes, and the difference says what was weighed."""
+    old, new = (
+        changed(mesh={"data": 2, "model": 4}, collectives=[ALL_REDUCE | {"axes": axes, "bytes": size}])
+        for axes, size in ((["data"], 4096), (["data", "model"], 4000))
+    )
+    [first, _] = compare(old, new).differences
+    assert (first.change, first.place) == ("regressed", "step: all-reduce over data×model")
+    assert first.detail == "bytes that each device sends in the whole step, on rings: 4,096 → 7,000"
 
 
 @pytest.mark.parametrize(

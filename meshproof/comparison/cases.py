@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -17,6 +18,9 @@ SCHEDULED = 0.05
 
 COUNTED = 0.01
 """Relative. Compilers count FLOPs by estimates of their own; what is less is not told."""
+
+RING = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1}
+"""What each of n devices in a ring sends, in units of S(n−1)/n (Scaling book, "Sharded matrices"); else it sends S."""
 
 LARGER_IS_WORSE = ("state", "arguments", "outputs", "not donated")
 
@@ -122,16 +126,19 @@ def _layout_text(leaf: Mapping[str, Any]) -> str:
 
 
 def _collectives(pair: Pair) -> Iterator[Difference]:
+    mesh = (pair.old.get("mesh") or {}) | (pair.new.get("mesh") or {})
     for program, field in (("step", "collectives"), ("forward", "forward_collectives")):
         if absent := pair.presence("collectives", program, pair.old[field], pair.new[field]):
             yield absent
             continue
         old, new = (_by_operation(case[field] or ()) for case in pair.both)
-        totals = [_add(each.bytes for each in lanes.values()) for lanes in (old, new)]
+        totals = [_add(_sent(entry, mesh) for entry in case[field] or ()) for case in pair.both]
+        before, after = ("unknown" if total is None else f"{round(total):,}" for total in totals)
+        told = f"bytes that each device sends in the whole {program}, on rings: {before} → {after}"
         for key in dict.fromkeys([*old, *new]):
             was, now = old.get(key, NOTHING), new.get(key, NOTHING)
             place = f"{program}: {key[0]} over {'×'.join(key[1])}"
-            yield pair.tell(_traffic(was, now, *totals), "collectives", place, was, now)
+            yield pair.tell(_traffic(was, now, *totals), "collectives", place, was, now, told)
 
 
 @dataclass(frozen=True)
@@ -173,13 +180,24 @@ def _by_operation(collectives: Any) -> dict[tuple[str, tuple[str, ...]], Lane]:
     }
 
 
-def _add(numbers: Iterator[int | None]) -> int | None:
+def _add(numbers: Iterator[Any]) -> Any:
     found = list(numbers)
-    return None if None in found else sum(number for number in found if number is not None)
+    return None if None in found else sum(found)
 
 
-def _traffic(was: Lane, now: Lane, total: int | None, new_total: int | None) -> Change:
-    """More bytes are a regression where the program moves more in all; else they only took another way."""
+def _sent(entry: Mapping[str, Any], mesh: Mapping[str, int]) -> Fraction | None:
+    """Bytes, exactly. Of a ring whose size the mesh does not tell, what they tend to as it grows."""
+    if entry["bytes"] is None:
+        return None
+    factor = Fraction(RING.get(entry["operation"], 1))
+    n = prod(mesh.get(axis, 0) for axis in entry["axes"])
+    if entry["operation"] in RING and n > 1:
+        factor *= Fraction(n - 1, n)
+    return factor * entry["bytes"]
+
+
+def _traffic(was: Lane, now: Lane, total: Fraction | None, new_total: Fraction | None) -> Change:
+    """More bytes are a regression where a device sends more in all; else they only took another way."""
     if was == now:
         return "same"
     if None in (was.bytes, now.bytes, total, new_total):

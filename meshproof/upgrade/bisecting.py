@@ -32,6 +32,10 @@ class BisectError(Exception):
     """Nothing to bisect; the message says why."""
 
 
+class UnseenError(RunError):
+    """A run that does not show the fact in question, and so tells neither that it changed nor that it did not."""
+
+
 @dataclass(frozen=True)
 class Step:
     """The releases of a package after the last without the change, up to the first with it: one, if it is certain."""
@@ -72,7 +76,8 @@ def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool
     """Find where the most serious difference between two stacks came from; of a clause, if one is named.
 
     Packages that nobody named, and that were resolved to other releases, may be to blame as well. One package is moved
-    while the others stay, those that are named first. Raises `BisectError`, `StackError`, `RunError`.
+    while the others stay, those that are named first. A release is bad where that fact differs as seriously or more;
+    where it is gone, nothing is known, unless that is what is sought. Raises `BisectError`, `StackError`, `RunError`.
     """
     if good.keys() != bad.keys():
         raise BisectError(f"--good names {', '.join(good)}, --bad {', '.join(bad)}; expected the same packages in both")
@@ -84,8 +89,12 @@ def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool
     moving = [name for name in good if Version(good[name]) != Version(bad[name])]
 
     def changed(pins: Pins) -> Difference | None:
-        found = compare(first, run(pins)).differences
-        return next((each for each in found if _key(each) == _key(fact)), None)
+        compared = compare(first, run(pins))
+        found = [each for each in compared.differences if _key(each) == _key(fact)]
+        found = found or [each for each in compared.differences if _hides(each, fact)]
+        if not any(compared.counts.values()) or (found and found[0].change == "gone" != fact.change):
+            raise UnseenError(f"{fact.kind} {fact.place} of {fact.case or 'the stack'} is not seen")
+        return next((each for each in found if each.rank <= fact.rank), None)
 
     steps = _attribute(good, bad, moving, changed, pre)
     return Origin(changed(steps[0].new) or fact, steps)
@@ -112,6 +121,20 @@ def _symptom(good: dict[str, Any], bad: dict[str, Any], clause: str | None) -> D
 
 def _key(difference: Difference) -> tuple[str, str | None, str]:
     return difference.kind, difference.case, difference.place
+
+
+def _hides(difference: Difference, fact: Difference) -> bool:
+    """Whether a fact cannot be seen because what it is part of is gone."""
+    if difference.change != "gone" or difference.case != fact.case:
+        return False
+    match difference.kind, fact.kind:
+        case ("case", _) | ("losses", "losses"):
+            return True
+        case "collectives", "collectives":
+            return fact.place.startswith(f"{difference.place}: ")
+        case "clause", "margin":
+            return fact.place == difference.place
+    return False
 
 
 def _attribute(
@@ -141,7 +164,7 @@ def _between(good: Pins, bad: Pins, package: str, pre: bool) -> list[str]:
 
 
 def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], object], pre: bool) -> Step:
-    """Halve. A release on which the suites cannot run is passed by, and is a suspect where it ends in between."""
+    """Halve. A release without a verdict is passed by, and is a suspect where it ends in between."""
     order = [good[package], *_between(good, bad, package, pre)]
     unknown: set[int] = set()
     low, high = 0, len(order) - 1
@@ -165,7 +188,7 @@ def describe(origin: Origin, options: Sequence[str] = ()) -> str:
         verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} has it not"
     else:
         named = chain.from_iterable([f"{each.package} {version}" for version in each.suspects] for each in origin.steps)
-        verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed or run alone"
+        verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed, run or judged alone"
     old, new = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
     lines = [
         verdict,

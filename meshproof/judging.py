@@ -17,6 +17,7 @@ from meshproof.layout import LeafLayout
 from meshproof.memory import theoretical_bytes
 from meshproof.observation import STEPS, Failed, NotExercised, NotSupported, Observation, Seen
 from meshproof.report import Status
+from meshproof.returned import canonical, judgement, origin
 from meshproof.traffic import Traffic
 from meshproof.verdicts import Verdict, compared, ratio
 
@@ -192,7 +193,7 @@ class Truths:
     """
 
     def __init__(self) -> None:
-        self.computed: dict[tuple[Truth, str], Judgement] = {}
+        self.computed: dict[tuple[Any, str], tuple[Truth, Judgement]] = {}
         self.usual: dict[str, Seen[Judgement]] = {}
 
     def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
@@ -211,19 +212,31 @@ class Truths:
         return self.usual[case.id]
 
     def trained(self, case: Case, observation: Observation, batches: Iterable[Batch]) -> Seen[Judgement]:
-        """The truth of a case on these batches."""
+        """The truth of a case on these batches; or what it raised and where, or what its result lacks."""
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
-        if has_member(case.strategy, "load"):
-            start = dict(leaves(truth.initial_parameters()))
-        elif isinstance(observation.initial, (NotSupported, Failed)):
-            return observation.initial
-        else:
-            start = observation.initial
-        given = tuple(batches)
-        key = (truth, digest([start, *given]))
-        if key not in self.computed:
-            self.computed[key] = truth.train(nest(start), given)
-        return self.computed[key]
+        try:
+            if has_member(case.strategy, "load"):
+                start = dict(leaves(canonical(truth.initial_parameters(), "initial_parameters")))
+            elif isinstance(observation.initial, (NotSupported, Failed)):
+                return observation.initial
+            else:
+                start = observation.initial
+            given = tuple(batches)
+            key = (identity(truth), digest([start, *given]))
+            if key not in self.computed:
+                self.computed[key] = truth, judgement(truth.train(nest(start), given), len(given))
+            return self.computed[key][1]
+        except Exception as error:
+            return Failed(f"truth, a {type(truth).__name__}: {type(error).__name__}: {error} ({origin(error)})")
+
+
+def identity(truth: Truth) -> Any:
+    """What a truth is found by again: any that equals it, but where it has no hash the object alone."""
+    try:
+        hash(truth)
+    except TypeError:
+        return id(truth)
+    return truth
 
 
 def digest(trees: list[Any]) -> str:

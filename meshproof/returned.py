@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import jax
 import numpy as np
 
 from meshproof.cases import has_member
-from meshproof.contract import Batch, Tree, leaves
-from meshproof.observation import evaluation_set
+from meshproof.contract import Batch, Judgement, Part, Trajectory, Tree, leaves
+from meshproof.observation import NotSupported, evaluation_set
 
 
 def host_batches(returned: Any, count: int) -> list[Batch]:
@@ -63,10 +64,72 @@ def canonical(returned: Any, member: str) -> Tree:
     expected = "expected nested dicts with string keys and an array at every leaf"
     if not isinstance(returned, Mapping):
         raise TypeError(f"{member} returned {shown(returned)}, {expected}; in NNX take nnx.to_pure_dict(state)")
+    for key in keys(returned):
+        if "/" in str(key):
+            raise TypeError(
+                f"{member} has the key {key!r}, expected one without '/', which stands between the keys of a path; "
+                f"nest dicts instead"
+            )
     for path, leaf in leaves(returned):
         if not isinstance(leaf, jax.Array | np.ndarray):
             raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
     return returned
+
+
+def keys(tree: Mapping[Any, Any]) -> Iterator[Any]:
+    """Every key of nested dicts."""
+    for key, value in tree.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from keys(value)
+
+
+def no_layout(part: Part, found: Mapping[str, Any]) -> NotSupported | None:
+    """What is said of leaves that lie on no device, where there is one."""
+    for path, leaf in found.items():
+        if isinstance(leaf, np.ndarray):
+            shows = "" if part == "gradients" else ", or show those at rest in `at_rest`"
+            lies = f"{part} has {shown(leaf)} at {path!r}, which lies on no device"
+            return NotSupported(f"{lies}: return the jax.Arrays{shows}")
+    return None
+
+
+def judgement(returned: Any, steps: int) -> Judgement:
+    """What ``truth.train`` returned for as many batches. Raises ``TypeError`` or ``ValueError``."""
+    if not isinstance(returned, Judgement):
+        raise TypeError(
+            f"train returned {shown(returned)}, expected a Judgement; return Judgement(value, rounding), both of them "
+            f"a Trajectory"
+        )
+    value, rounding = with_scalars(returned.value), with_scalars(returned.rounding)
+    for what, trajectory in (("value", value), ("rounding", rounding)):
+        if len(trajectory.steps) != steps:
+            raise ValueError(f"train returned a {what} of {len(trajectory.steps)} steps, expected {steps}, one a batch")
+    true, deviations = shapes(value), shapes(rounding)
+    for leaf in true | deviations:
+        if true.get(leaf) != deviations.get(leaf):
+            has, expected = (f"shape {each[leaf]}" if leaf in each else "none" for each in (deviations, true))
+            raise ValueError(
+                f"{leaf}: its rounding has {has}, its value {expected}; return a deviation of each element"
+            )
+    return Judgement(value, rounding)
+
+
+def with_scalars(given: Trajectory) -> Trajectory:
+    """A trajectory with plain numbers for losses. Raises ``TypeError``."""
+    steps = enumerate(given.steps, 1)
+    return replace(given, steps=tuple(replace(step, loss=scalar(step.loss, f"loss of step {n}")) for n, step in steps))
+
+
+def shapes(trajectory: Trajectory) -> dict[str, tuple[int, ...]]:
+    """The shape of every leaf of a trajectory, by its place."""
+    parts = {"gradients of step 1": trajectory.gradients}
+    for number, step in enumerate(trajectory.steps, 1):
+        parts |= {
+            f"optimizer state after step {number}": step.optimizer_state,
+            f"parameters after step {number}": step.parameters,
+        }
+    return {f"{path} of {part}": np.shape(value) for part, held in parts.items() for path, value in held.items()}
 
 
 def evaluated(strategy: Any, state: Any, batches: Sequence[Batch]) -> dict[str, tuple[float, int]]:

@@ -61,6 +61,21 @@ def test_layout_in_use_is_of_parameters_too():
     assert isinstance(seen, Failed) and "the contract declares computed ['w']" in seen.reason
 
 
+def test_host_arrays_lie_nowhere():
+    """A layout is that of arrays on devices: where a strategy shows others, no pass and no fault, and what to do."""
+    contract = Contract(parameters={"*": PartitionSpec()}, gradients={"*": PartitionSpec()})
+    shown = odd(
+        contract=contract,
+        parameters=lambda state: {"w": np.asarray(state["w"])},
+        gradients=lambda *_: {"w": np.zeros(())},
+    )
+    seen = observe(case(shown))
+    lies = "has a ndarray of shape () at 'w', which lies on no device: return the jax.Arrays"
+    assert seen.before.parameters == NotSupported(f"parameters {lies}, or show those at rest in `at_rest`")
+    assert seen.gradient_layout == NotSupported(f"gradients {lies}")
+    assert seen.replicas.passed and [leaf.path for leaf in seen.replicas.records] == ["['w']"]
+
+
 @pytest.mark.parametrize(
     ("member", "returned", "words"),
     [
@@ -97,6 +112,12 @@ def test_what_no_run_can_start_from_is_named(member, returned, words):
             "parameters returned a list of 1 (ArrayImpl), expected nested dicts",
         ),
         ("parameters", {"w": 0.5}, "initial", "parameters has a float, 0.5 at 'w'"),
+        (
+            "parameters",
+            {"net/~": {"w": jnp.zeros(())}},
+            "initial",
+            "parameters has the key 'net/~', expected one without",
+        ),
         ("gradients", None, "gradients", "gradients returned a NoneType, None, expected nested dicts"),
     ],
 )

@@ -142,7 +142,7 @@ def _contributions(
 ) -> tuple[Shape, ...]:
     """Shapes of the operands: unlike those of results they are spelled alike in every asynchronous form."""
     count = len(instruction.operands)
-    if instruction.opcode == "send" or (operation == "collective-permute" and count == 4):
+    if instruction.opcode == "send" or (operation == "collective-permute" and "slice_sizes" in instruction.attributes):
         count = 1  # the token of a send; in place: source, destination and the two places
     elif operation == "ragged-all-to-all":
         count = 1

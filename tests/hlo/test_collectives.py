@@ -93,6 +93,32 @@ def test_words_in_strings_are_no_attributes() -> None:
     assert census(text, {"data": 8}) == ()
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_combined_permute_carries_every_tensor(count: int) -> None:
+    """A combined collective-permute moves all its arrays, also four, which are as many operands as one in place has."""
+    types, names = ", ".join(["f32[64]{0}"] * count), ", ".join(["%p"] * count)
+    text = module(
+        f"""%p = f32[64]{{0}} parameter(0)
+        ROOT %r = ({types}) collective-permute({names}), channel_id=1, source_target_pairs={{{{0,1}},{{1,0}}}}"""
+    )
+    (entry,) = census(text, {"data": 8})
+    assert (entry.executions, entry.tensors, entry.bytes) == (1, count, count * 256)
+
+
+def test_permute_in_place_moves_its_source() -> None:
+    """A collective-permute into a part of another array moves its first operand, and neither that array nor indices."""
+    attributes = "channel_id=1, source_target_pairs={{0,1},{1,0}}, slice_sizes={{64}}"
+    text = module(
+        f"""%p = f32[64]{{0}} parameter(0)
+        %q = f32[256]{{0}} concatenate(%p, %p, %p, %p), dimensions={{0}}
+        %i = s32[] constant(0)
+        %at = (s32[]) tuple(%i)
+        ROOT %r = f32[256]{{0}} collective-permute(%p, %q, %at, %at), {attributes}"""
+    )
+    (entry,) = census(text, {"data": 8})
+    assert (entry.executions, entry.tensors, entry.bytes) == (1, 1, 256)
+
+
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_send_and_receive_are_a_permute(quote: str) -> None:
     """A collective-permute that the compiler took apart into send and recv is counted at its send."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -43,6 +44,16 @@ class Partial(DataParallel):
 
     name = "partial"
     contract = Contract(parameters={"*": PartitionSpec()})
+
+
+class OnHost(DataParallel):
+    """Shows its parameters as host arrays, and nowhere those on devices."""
+
+    name = "on_host"
+
+    def parameters(self, state):
+        """Copies."""
+        return jax.tree.map(np.asarray, super().parameters(state))
 
 
 class ByHand(DataParallel):
@@ -140,6 +151,7 @@ def strategies():
         for kind in (
             Bare,
             Partial,
+            OnHost,
             ByHand,
             ForgottenMean,
             SumForMean,

@@ -22,10 +22,10 @@ from meshproof.cases import REFERENCE, TARGETS, Case, ImplementationError, load_
 from meshproof.contract import Batch, Judgement
 from meshproof.judging import Judge, Record, Truths, case_of, record_of
 from meshproof.observation import Observation
-from meshproof.observer import Observer, Outcome, Settings
+from meshproof.observer import Observer, Settings
 from meshproof.recording import build_report, case_entry
 from meshproof.report import write_report
-from meshproof.summary import write_summary
+from meshproof.summary import nothing_exercised, write_summary
 
 pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
 NAME = "meshproof"
@@ -76,21 +76,20 @@ class Conformance:
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
         self.entries: dict[str, Any] = {}
-        kept = config.getoption("compile_cache")
-        self.warm = bool(kept) and any(Path(kept).glob("*"))
+        self.compiled = Path(kept).absolute() if (kept := config.getoption("compile_cache")) else None
+        self.warm = self.compiled is not None and any(self.compiled.glob("*"))
         self.record: dict[str, Any] | None = None
         self.truths = Truths()
-        self.observation = cache(self._observation)
+        self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
 
     @cached_property
     def settings(self) -> Settings:
         """How observing processes are started."""
-        compile_cache = self.config.getoption("compile_cache")
         return Settings(
             implementation=self.config.getoption("impl"),
             devices=self.config.getoption("devices"),
             directory=self.directory,
-            compile_cache=str(Path(compile_cache).absolute()) if compile_cache else None,
+            compile_cache=str(self.compiled) if self.compiled else None,
         )
 
     @cached_property
@@ -102,9 +101,6 @@ class Conformance:
     def observers(self) -> dict[str, Observer]:
         """An observing process for each target."""
         return {target: Observer(self.settings, target) for target in self.targets}
-
-    def _observation(self, case: Case) -> Outcome:
-        return self.observers[case.target].observation(case.id)
 
     @property
     def is_worker(self) -> bool:
@@ -205,6 +201,9 @@ class Conformance:
         if self.records:
             report = self.record = self.report(exitstatus)
             write_summary(report, self.records.values(), terminalreporter)
+            if exitstatus == pytest.ExitCode.OK and nothing_exercised(self.records.values()):
+                session: Any = self.config.pluginmanager.get_plugin("session")
+                session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
             if path:
                 write_report(report, Path(path))
         if path:

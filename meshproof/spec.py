@@ -79,7 +79,7 @@ def read_clauses(checkout: Path = Path()) -> list[Clause]:
     """
     paths = sorted(checkout.glob("suites/**/test_*.py"))
     if not paths:
-        raise SpecError(f"no suites/test_*.py in {checkout.absolute()}: run `{COMMAND}` in a checkout of Meshproof")
+        raise SpecError(f"no suites/test_*.py in {checkout.absolute()}: run this in a checkout of Meshproof")
     clauses: list[Clause] = []
     problems: list[str] = []
     for path in paths:

@@ -35,6 +35,12 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
         terminal.write_line(f"NOT EXERCISED: {count} tests: {reason or 'no reason given'}", yellow=True, bold=True)
 
 
+def nothing_exercised(records: Iterable[Record]) -> bool:
+    """Whether cases were chosen, and not one of them could be run: a skip is no pass."""
+    statuses = {record.status for record in records if record.case}
+    return statuses == {"not-exercised"}
+
+
 def expected(records: list[Record]) -> list[str]:
     """What each entry of the expectations accounts for; a flaky test that passes is told too."""
     told = Counter(

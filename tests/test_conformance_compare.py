@@ -22,7 +22,12 @@ def old(tmp_path_factory):
 
 
 def test_a_run_is_compared_with_an_older_one(old):
-    """All is the same but what was changed in the old report: its own record judges a trainer without a contract."""
+    """All is the same but what was changed in the old report: its own record judges a trainer without a contract.
+
+    That to most of its clauses no case applies is the same in both.
+    """
+    run = run_suites(*MINIMAL, "--conformance-compare", old)
+    assert run.returncode == 0 and "Everything is the same" in run.stdout, run.stdout
     changed = json.loads(old.read_text())
     changed["cases"][0]["losses"][1] *= 1.5
     old.write_text(json.dumps(changed))
@@ -48,5 +53,6 @@ def test_what_cannot_be_compared_is_refused_before_the_first_test(old, tmp_path)
     damaged.write_text(old.read_text()[:1000])
     assert_refused(run_suites(*MINIMAL, "--conformance-compare", damaged), "this is not JSON, or not all of it")
     assert_refused(run_suites("--conformance-compare", old), "tests.implementations.minimal", "two implementations")
+    assert_refused(run_suites(*MINIMAL, "--fail-on", "changed"), "there is nothing to compare")
     options = ("--conformance-compare", old, "--fail-on", "worse")
     assert_refused(run_suites(*MINIMAL, *options), "'worse' is no class; expected some of regressed, gone")

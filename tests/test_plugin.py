@@ -67,7 +67,7 @@ def test_too_few_devices_are_not_a_pass(tmp_path):
     run = run_suites("--devices", 3, "-k", "data_parallel-jax", "--conformance-report", path)
     reason = "its mesh needs 8 devices, there are 3 (cpu)"
     assert "NOT EXERCISED" in run.stdout and reason in run.stdout
-    assert "0 proved" in run.stdout
+    assert "0 proved" in run.stdout and run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     report = json.loads(path.read_text())
     assert {clause["status"] for clause in report["clauses"]} == {"not-exercised"}
     assert {case["problem"] for case in report["cases"]} == {reason}
@@ -77,6 +77,7 @@ def test_a_target_without_its_hardware_is_not_exercised():
     """``--target native`` on a host without an accelerator proves nothing, and says so."""
     run = run_suites("--target", "native", "-k", "single_device-jax")
     assert "NOT EXERCISED" in run.stdout and "no accelerator" in run.stdout
+    assert run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
@@ -94,6 +95,31 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     assert len(case["losses"]) == 3
     assert case["shardings"] == {"['w']": {"spec": "SingleDeviceSharding", "shape": [], "axes": [], "shard_shape": []}}
     assert case["truth"] is None
+
+
+def test_an_odd_truth_fails_its_own_case(tmp_path):
+    """A truth that cannot judge fails the clauses of its case in words, and costs no other case its record."""
+    path = tmp_path / "report.json"
+    run = run_suites(
+        "--impl", "tests.implementations.truths", "-k", "losses_equal and not forward", "--conformance-report", path
+    )
+    report = json.loads(path.read_text())
+    jsonschema_rs.validate(schema(), report)
+    tests = {test["case"]: test for clause in report["clauses"] for test in clause["tests"]}
+    assert tests.pop("sound-jax-line@data=1")["status"] == "proved", run.stdout
+    for case, words in {
+        "raises": "truth, a Raises: ValueError: it knows no such batch (",
+        "flat": "initial_parameters has the key 'net/~/w', expected one without '/'",
+        "narrow": "w of parameters after step 1: its rounding has shape (1,), its value shape ()",
+        "forgets": "w of parameters after step 1: its rounding has none, its value shape ()",
+        "short": "train returned a value of 2 steps, expected 3, one a batch",
+        "none": "truth, a Nothing: TypeError: train returned a NoneType, None, expected a Judgement",
+    }.items():
+        test = tests.pop(f"{case}-jax-line@data=1")
+        assert test["status"] == "failed" and words in test["message"], test["message"]
+    assert not tests
+    losses = {case["strategy"]: (case["truth"], len(case["expected_losses"])) for case in report["cases"]}
+    assert losses.pop("sound") == ("brought", 3) and set(losses.values()) == {(None, 0)}
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,21 @@ def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
     assert found["next"] is None  # no release differs
 
 
+def test_outside_a_checkout_nothing_is_made(stacks, tmp_path, monkeypatch):
+    """Where there are no suites to run, that is said, and not that pytest knows no option."""
+    monkeypatch.chdir(tmp_path)
+    for words in (["upgrade", "--from", stacks[0], "--to", stacks[1]], ["bisect", "--good", "a==1", "--bad", "a==2"]):
+        done = CliRunner().invoke(app, [*map(str, words)])
+        assert done.exit_code == 2 and "no suites/test_*.py in" in done.stderr, done.output
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_unknown_clause_is_no_search():
+    """A typo is refused before the first environment is made."""
+    done = CliRunner().invoke(app, ["bisect", "--good", "jax==0.10.2", "--bad", "jax==0.11.0", "--clause", "COM-99"])
+    assert done.exit_code == 2 and "--clause 'COM-99': no test in suites/ judges it" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -19,18 +19,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options that README.md promises."""
     group = parser.getgroup("meshproof")
     group.addoption("--conformance-compare", metavar="OLD.json", help="say what changed since this report")
-    group.addoption("--fail-on", default="regressed", metavar="CLASS,...", help=f"{CLASSES} (default regressed)")
+    group.addoption("--fail-on", metavar="CLASS,...", help=f"{CLASSES} (default regressed)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse before the first test what could not be compared after the last."""
-    path = config.getoption("conformance_compare")
+    path, classes = config.getoption("conformance_compare"), config.getoption("fail_on")
+    if path is None and classes is not None:
+        raise pytest.UsageError(
+            f"--fail-on {classes}: there is nothing to compare; give --conformance-compare OLD.json"
+        )
     if path is None or hasattr(config, "workerinput"):
         return
     try:
         old = read_report(Path(path))
         same_implementation(old["implementation"], config.getoption("impl"))
-        config.pluginmanager.register(Compared(old, read_classes(config.getoption("fail_on"))), NAME)
+        config.pluginmanager.register(Compared(old, read_classes(classes or "regressed")), NAME)
     except (ReportError, ValueError) as error:
         raise pytest.UsageError(f"--conformance-compare {path}: {error}") from error
 

@@ -16,6 +16,7 @@ from meshproof.failing import INTERRUPTED, fail
 Selected = Annotated[str, typer.Option("-k", help="As pytest's -k.")]
 Target = Annotated[list[str] | None, typer.Option(help="As pytest's --target; repeatable.")]
 Implementation = Annotated[str | None, typer.Option("--impl", help="As pytest's --impl.")]
+Expected = Annotated[list[Path] | None, typer.Option("--expectations", help="As pytest's; repeatable.")]
 Prereleases = Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")]
 
 
@@ -25,6 +26,7 @@ def upgrade(
     select: Selected = "",
     target: Target = None,
     impl: Implementation = None,
+    expectations: Expected = None,
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
     pre: Prereleases = False,
@@ -41,6 +43,7 @@ def upgrade(
     from meshproof.comparison.output import write_table
     from meshproof.environments import StackError, open_environment
     from meshproof.report import ReportError
+    from meshproof.spec import SpecError, read_clauses
     from meshproof.timing.ab import AbError, run_ab
     from meshproof.upgrade.progress import show_progress
     from meshproof.upgrade.runs import RunError
@@ -48,19 +51,20 @@ def upgrade(
 
     say = partial(typer.echo, err=True)
     try:
+        read_clauses()
         classes, chosen = read_classes(fail_on), selection(select, target, impl)
         output.mkdir(parents=True, exist_ok=True)
         given = ((old, old_python), (new, new_python))
         environments = [open_environment(*each, pre, say) for each in given]
         with show_progress() as show:
-            reports = run_both(environments, chosen, output, show)
+            reports = run_both(environments, [*chosen, *expected(expectations)], output, show)
         times = run_ab(environments, ["benchmarks", *chosen], rounds=40, sessions=2, say=say) if benchmarks else []
         comparison = judge(reports, times)
-        advice = next_step(comparison, selection("", target, impl))
+        advice = next_step(comparison, [*selection("", target, impl), *expected(expectations)])
         paths = write_upgrade(output, reports, comparison, environments, advice)
     except KeyboardInterrupt:
         fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)
-    except (ValueError, StackError, RunError, ReportError, AbError, OSError) as error:
+    except (ValueError, SpecError, StackError, RunError, ReportError, AbError, OSError) as error:
         fail(str(error))
     write_table(comparison, typer.echo)
     if advice:
@@ -76,6 +80,7 @@ def bisect(
     clause: Annotated[str | None, typer.Option(help="Look at this clause only, such as COM-4.")] = None,
     target: Target = None,
     impl: Implementation = None,
+    expectations: Expected = None,
     pre: Prereleases = False,
 ) -> None:
     """Which release of which package brought a change?
@@ -86,6 +91,7 @@ def bisect(
     """
     from meshproof.environments import Stack, StackError, cache_folder, make_environment, read_requirements
     from meshproof.report import ReportError
+    from meshproof.spec import SpecError, read_clauses
     from meshproof.upgrade.bisecting import BisectError, describe, read_pins
     from meshproof.upgrade.bisecting import bisect as find_origin
     from meshproof.upgrade.runs import RunError, run_suites
@@ -102,17 +108,24 @@ def bisect(
         return known[environment.python]
 
     try:
-        chosen = selection(select, target, impl)
+        if clause not in (None, *(judged.id for judged in read_clauses())):
+            raise ValueError(f"--clause {clause!r}: no test in suites/ judges it; SPEC.md lists all that there are")
+        chosen = [*selection(select, target, impl), *expected(expectations)]
         old, new = (read_pins(read_requirements(text)) for text in (good, bad))
         origin = find_origin(old, new, run, clause, pre)
     except KeyboardInterrupt:
         fail("interrupted: there is no verdict", INTERRUPTED)
-    except (ValueError, BisectError, StackError, RunError, ReportError, OSError) as error:
+    except (ValueError, SpecError, BisectError, StackError, RunError, ReportError, OSError) as error:
         fail(str(error))
     finally:
         (cache_folder() / f"bisect-{os.getpid()}.json").unlink(missing_ok=True)
     typer.echo(describe(origin, chosen))
     raise typer.Exit(0 if origin.certain else 2)
+
+
+def expected(files: Sequence[Path] | None) -> list[str]:
+    """The words that name pytest the files of what is known to fail."""
+    return [word for file in files or () for word in ("--expectations", str(file))]
 
 
 def selection(select: str, target: Sequence[str] | None, impl: str | None) -> list[str]:

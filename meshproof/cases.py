@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
-from meshproof.contract import Contract, Strategy
+from meshproof.contract import Communication, Contract, Strategy
 
 REFERENCE = "reference_impl"
 """The implementation under test where none is named."""
@@ -31,10 +32,12 @@ class Case:
     mesh: dict[str, int]
     target: str
 
-    @property
+    @cached_property
     def contract(self) -> Contract:
-        """What the strategy promises; an empty contract where it brings none."""
-        return getattr(self.strategy, "contract", None) or Contract()
+        """What the strategy promises, spelled as its mesh is; an empty contract where it brings none."""
+        contract = getattr(self.strategy, "contract", None) or Contract()
+        forward, step = (spelled(budget, self.mesh) for budget in (contract.forward, contract.step))
+        return replace(contract, forward=forward, step=step)
 
     @property
     def devices(self) -> int:
@@ -79,6 +82,14 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     ]
     _check_ids(implementation, [case.id for case in cases])
     return cases
+
+
+def spelled(budget: tuple[Communication, ...] | None, mesh: Mapping[str, int]) -> tuple[Communication, ...] | None:
+    """A budget whose lines have their axes in the mesh's order and none of one device: a program shows no others."""
+    if budget is None:
+        return None
+    named = [(line, tuple(axis for axis in mesh if axis in line.axes and mesh[axis] > 1)) for line in budget]
+    return tuple(replace(line, axes=axes) for line, axes in named if axes)
 
 
 def case_id(strategy: Any, target: str = "cpu") -> str:

@@ -23,6 +23,7 @@ Batch = Mapping[str, Any]
 """One batch by field name; the leading dimension of every field is the global batch B."""
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
+Payload = Literal["parameters", "gradients", "activations", "metrics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "batch", "computed"]
 Direction = Literal["forward", "backward", "weights"]
 
@@ -31,14 +32,14 @@ Direction = Literal["forward", "backward", "weights"]
 class Communication:
     """One line of a communication budget: logical traffic per device and train step.
 
-    ``bytes`` is the S of the ring formulas: the operand for all-reduce, reduce-scatter, all-to-all and
-    collective-permute, the result for all-gather. ``payload`` says what moves: "parameters", "gradients",
-    "activations" or "metrics", which are scalars.
+    ``axes`` may stand in any order. ``bytes`` is the S of the ring formulas: the operand for all-reduce,
+    reduce-scatter, all-to-all and collective-permute, the result for all-gather. ``payload`` says what moves, of which
+    "metrics" are scalars.
     """
 
     operation: Operation
     axes: tuple[str, ...]
-    payload: str
+    payload: Payload
     bytes: int
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ class Contract:
     spared: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ``TypeError`` that names the entry where a layout holds no ``PartitionSpec`` or a budget no line."""
+        """Raises by name: ``TypeError`` for what is no layout or no line, ``ValueError`` for a word no clause knows."""
         for part in get_args(Part):
             declared = getattr(self, part)
             if declared is not None and not isinstance(declared, Mapping):
@@ -93,6 +94,9 @@ class Contract:
             for line in getattr(self, what) or ():
                 if not isinstance(line, Communication):
                     raise TypeError(f"Contract.{what} holds {line!r}; expected entries of Communication")
+                for word, known in ((line.operation, get_args(Operation)), (line.payload, get_args(Payload))):
+                    if word not in known:
+                        raise ValueError(f"Contract.{what} lists {word!r} in {line!r}; expected one of {known}")
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""

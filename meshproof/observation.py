@@ -129,7 +129,7 @@ class Observation:
     replicas: Seen[Verdict]
     annotated: Seen[tuple[LeafLayout, ...]]
     at_birth: Seen[Layouts]
-    largest_at_birth: Seen[Shape]
+    held_at_birth: Seen[set[Shape]]
     before: Seen[Layouts]
     after: Seen[Layouts]
     moved: Seen[tuple[str, ...]]

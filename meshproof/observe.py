@@ -33,7 +33,7 @@ from meshproof.arrays import (
 from meshproof.cases import Case, has_member
 from meshproof.compilations import compilations_of
 from meshproof.contract import Batch, Judgement, Leaves, Part, Step, Tree, leaves
-from meshproof.hlo.arrays import largest_array
+from meshproof.hlo.arrays import held_arrays
 from meshproof.layout import LeafLayout, observe_layout
 from meshproof.measured import measure
 from meshproof.numerics import bitwise
@@ -57,6 +57,7 @@ from meshproof.returned import (
     evaluated,
     host_batches,
     loss_of,
+    no_layout,
     origin,
     parameter_paths,
     scalar,
@@ -98,7 +99,7 @@ class _Session:
         self.host_batches: list[Batch] = host_batches(self.strategy.batches(STEPS), STEPS)
 
     def observe(self) -> dict[str, Any]:
-        largest_at_birth = self.attempt(self.largest_at_birth)
+        held_at_birth = self.attempt(self.held_at_birth)
         born = self.strategy.init(jax.random.key(0))
         if not array_leaves(born):
             raise TypeError(f"init returned {shown(born)}, expected a pytree of jax.Array; JAX finds none in it")
@@ -107,7 +108,7 @@ class _Session:
         seen: dict[str, Any] = {
             "annotated": self.attempt(lambda: annotated(born, self.strategy.mesh)),
             "at_birth": at_birth,
-            "largest_at_birth": largest_at_birth,
+            "held_at_birth": held_at_birth,
             "before": self.attempt(lambda: self.layouts(state)),
             "batch": self.attempt(self.batch_layout, "shard_batch"),
             "initial": self.attempt(lambda: self.host(self.tree("parameters", state)), "parameters"),
@@ -177,13 +178,13 @@ class _Session:
             scalar_bytes=bytes_per_device([array for array in arrays if is_scalar(array)]),
         )
 
-    def largest_at_birth(self) -> Any:
-        """The largest array that a device holds while ``init`` runs, where that is one compiled program."""
+    def held_at_birth(self) -> Any:
+        """The arrays that a device holds while ``init`` runs, where that is one compiled program."""
         if not hasattr(self.strategy.init, "lower"):
             return no_lower("init")
-        return largest_array(self.strategy.init.lower(jax.random.key(0)).compile().as_text())
+        return held_arrays(self.strategy.init.lower(jax.random.key(0)).compile().as_text())
 
-    def part(self, part: Part, state: Any) -> tuple[LeafLayout, ...]:
+    def part(self, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported:
         if has_member(self.strategy, "at_rest"):
             return self.layout(part, self.strategy.at_rest(state)[part])
         return self.layout(part, self.tree(part, state))
@@ -191,7 +192,7 @@ class _Session:
     def tree(self, part: Part, state: Any) -> Tree:
         return canonical(getattr(self.strategy, part)(state), part)
 
-    def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...]:
+    def layout(self, part: Part, tree: Tree) -> tuple[LeafLayout, ...] | NotSupported:
         found = dict(in_model_order(leaves(tree), self.model))
         for said in ("parameters", "computed") if part == "parameters" else (part,):
             if unmatched := self.case.contract.unmatched(said, found):
@@ -199,7 +200,7 @@ class _Session:
                     f"the contract declares {said} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
                     f"that does is taken by a pattern before it"
                 )
-        return observe_layout(found, self.strategy.mesh, self.declared(part))
+        return no_layout(part, found) or observe_layout(found, self.strategy.mesh, self.declared(part))
 
     def declared(self, part: Part) -> Callable[[str], Any] | None:
         contract = self.case.contract
@@ -270,13 +271,11 @@ class _Session:
         return in_model_order(array_leaves(state), self.model)
 
     def shown(self, state: Any) -> list[tuple[str, jax.Array]]:
-        """The arrays of a state, and of the canonical trees where those are made of it."""
-        held = self.held(state)
-        for part in STATE:
-            if has_member(self.strategy, part) and not has_member(self.strategy, "at_rest"):
-                own = {id(array) for _, array in held}
-                held += [leaf for leaf in leaves(self.tree(part, state)) if id(leaf[1]) not in own]
-        return held
+        """The arrays of a state, and those on devices of the canonical trees where these are made of it."""
+        held = {id(leaf[1]): leaf for leaf in self.held(state)}
+        parts = [part for part in STATE if has_member(self.strategy, part) and not has_member(self.strategy, "at_rest")]
+        made = [leaf for part in parts for leaf in leaves(self.tree(part, state)) if isinstance(leaf[1], jax.Array)]
+        return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]
 
     def rerun(self, first: Any) -> Verdict:
         """Whether a second run from the same values leaves the same bits in the state."""

@@ -185,6 +185,7 @@ def drop_programs(maps: Path = Path("/proc/self/maps"), most: int = MOST_MAPS) -
 def _observe(case: Any) -> Outcome:
     import jax
 
+    from meshproof.cases import has_member
     from meshproof.observe import observe
 
     if case.target == "native" and jax.default_backend() == "cpu":
@@ -193,6 +194,9 @@ def _observe(case: Any) -> Outcome:
         return NotExercised(
             f"its mesh needs {case.devices} devices, there are {jax.device_count()} ({jax.default_backend()})"
         )
+    shape = dict(case.strategy.mesh.shape) if has_member(case.strategy, "mesh") else case.mesh
+    if shape != case.mesh:
+        return Failed(f"mesh_axes is {case.mesh}, but mesh has the axes {shape}; make them the same")
     try:
         return observe(case)
     except Exception as error:

@@ -65,6 +65,11 @@ def moves(payload: str, operation: Operation | None = None) -> Rule:
     return lambda case: distributed(case) and (case.contract.step is None or case.contract.moves(payload, operation))
 
 
+def reduces(case: Case) -> bool:
+    """Gradients move by the budget, or must by the layouts; or the budget is left open."""
+    return moves("gradients")(case) or bool(data_axes(case))
+
+
 def tensor_axes(case: Case) -> set[str]:
     """The mesh axes over which activations move, but those of other tokens, to experts, and from stage to stage."""
     elsewhere = {"all-to-all"} | ({"collective-permute"} if pipelined(case) else set())

@@ -52,18 +52,22 @@ class Theory:
 
         Where none rests split, but optimizer state does, as in ZeRO, COM-3 judges what is gathered.
         """
+        most = 2 if rematerialises(self.case) else 1
         for axis in data_axes(self.case):
             pieces = [(one.bytes, one.gathered) for one in self.parameters if axis in one.gathered]
             in_shards = self.case.contract.optimizer_state is None or axis in axes_of(self.case, "optimizer_state")
             if pieces or not in_shards:
-                most = 2 if rematerialises(self.case) else 1
                 yield from self.mismatch("parameters", "gathered", axis, ("all-gather",), pieces, most)
+        whole = [(one.bytes, one.gathered) for one in self.parameters]
+        yield from self.detour("parameters", "gathered", "all-gather", whole, most)
 
     def scatters(self) -> Iterator[str]:
         """Axes over which gradients are not scattered once."""
         for axis in data_axes(self.case):
             pieces = [(one.bytes, one.scattered) for one in self.parameters if axis in one.scattered]
             yield from self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces)
+        whole = [(one.bytes, one.scattered) for one in self.parameters]
+        yield from self.detour("gradients", "scattered", "reduce-scatter", whole)
 
     def reductions(self) -> Iterator[str]:
         """Axes over which gradients are not reduced once, whole or, where others have scattered them, in shards."""
@@ -101,23 +105,57 @@ class Theory:
         least = sum(
             size if axes in at_once else size // prod(mesh[other] for other in axes - {axis}) for size, axes in pieces
         )
-        seen, parts = bytes_of(self.case, own, self.collectives), self.case.contract.microbatches
-        if not any(least * times <= seen <= whole * most * times for times in (1, parts)):
+        seen = bytes_of(self.case, own, self.collectives)
+        yield from self.judged(f"{payload} {done} over {axis}", seen, (least, whole * most), most, own)
+
+    def detour(
+        self, payload: str, done: str, operation: Operation, pieces: list[tuple[int, set[str]]], most: int = 1
+    ) -> Iterator[str]:
+        """The sentence that says that a device receives more or less of these pieces than it lacks.
+
+        Over several axes one after the other it receives as much as over all at once, in whatever order the compiler
+        takes them: of a piece of S bytes over n devices S·(n − 1)/n. Each axis alone says less.
+        """
+        axes = {axis for _, several in pieces if len(several) > 1 for axis in several}
+        own = [
+            line
+            for line in self.case.contract.step or ()
+            if line.payload == payload and line.operation == operation and axes.intersection(line.axes)
+        ]
+        lanes = {line.axes: [other for other in own if other.axes == line.axes] for line in own}
+        seen = sum(self.lacking(bytes_of(self.case, of, self.collectives), over) for over, of in lanes.items())
+        once = sum(self.lacking(size, over) for size, over in pieces if axes & over)
+        received = f"{payload} {done} over {'×'.join(sorted(axes))}, and received"
+        yield from self.judged(received, seen, (once, once * most), most, own)
+
+    def lacking(self, size: float, axes: Iterable[str]) -> float:
+        """What a device lacks of a piece that it has one part of."""
+        return size if size == inf else size - size // prod(self.case.mesh[axis] for axis in axes)
+
+    def judged(
+        self, what: str, seen: float, allowed: tuple[float, float], most: int, own: list[Communication]
+    ) -> Iterator[str]:
+        """The sentence that says that this is neither seen once, to so many times, in a step nor in each microbatch."""
+        parts = self.case.contract.microbatches
+        if not any(allowed[0] * times <= seen <= allowed[1] * times for times in (1, parts)):
             source = f"theory: by shapes and layouts {'once' if most == 1 else 'once or twice'}"
             source += f", or so in each of {parts} microbatches" if parts > 1 else ""
             source += f", {self.case.contract.compute_dtype} counted as float32" if mixed(self.case) else ""
             source += "; that the budget agrees with the step proves nothing"
-            budget = "; ".join(map(str, own)) or f"no line for {payload}"
-            yield f"{payload} {done} over {axis}: {compared(seen, whole * most, 'bytes')}; {source}; budget: {budget}"
+            budget = "; ".join(map(str, own)) or f"no line for {what}"
+            yield f"{what}: {compared(seen, allowed[1], 'bytes')}; {source}; budget: {budget}"
 
 
 def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
-    """That of a case; of nothing where its contract does not say how all leaves lie.
+    """That of a case; ends the test as not supported where its contract does not say how all leaves lie.
 
     Parameters are computed with whole along the axes that split examples or tokens, unless ``computed`` says otherwise.
     Where activations move over such an axis, as tokens do that travel to their experts, it may split a parameter in use
     as well: a contract that does not say then ends the test.
     """
+    judge.promised(case.contract.parameters, "layout of the parameters")
+    judge.promised(case.contract.gradients, "layout of the gradients")
+    judge.promised(case.contract.batch, "layout of the batch")
     leaves = judge.see(judge.see(observation.before).parameters) if data_axes(case) else ()
     if exchanges_tokens(case):
         judge.promised(case.contract.computed, "layout in which parameters are computed with (`computed`)")

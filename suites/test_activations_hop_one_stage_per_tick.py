@@ -19,6 +19,10 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
         budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
         hops = {(line.operation, line.axes) for line in budget if line.operation == "collective-permute"}
         between = {axis for _, axes in hops for axis in axes}
+        if not hops:
+            judge.fail(
+                [f"{what}: no line of the budget is a collective-permute; budget: {'; '.join(map(str, budget))}"]
+            )
         seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if traffic.lane in hops and not traffic.exact))
         judge.clear(

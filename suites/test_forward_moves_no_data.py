@@ -3,10 +3,10 @@
 import pytest
 
 from meshproof.traffic import compare_traffic
-from suites.applicability import both, data_parallel, moves
+from suites.applicability import both, data_parallel, distributed
 
 
-@pytest.mark.clause("COM-1", applies=both(moves("gradients", "all-reduce"), data_parallel))
+@pytest.mark.clause("COM-1", applies=both(distributed, data_parallel))
 def test_forward_moves_no_data(case, observation, judge):
     """The forward pass of data parallelism MUST communicate nothing but scalar metrics."""
     judge.promised(case.contract.forward, "communication budget of the forward pass")

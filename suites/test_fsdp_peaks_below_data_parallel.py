@@ -2,7 +2,7 @@
 
 import pytest
 
-from suites.applicability import both, moves, pipelined, unless
+from suites.applicability import both, moves, pipelined, splits_not, unless
 
 
 def peak(program, judge):
@@ -12,13 +12,12 @@ def peak(program, judge):
 
 
 def is_data_parallel_twin(case, other):
-    """The same model on as many devices, with every parameter whole."""
+    """The same model on as many devices, with every parameter and all optimizer state whole."""
     same = all(
         getattr(case.strategy, name, "") == getattr(other.strategy, name, "")
         for name in ("framework", "model", "variant")
     )
-    specs = other.contract.parameters
-    whole = specs is not None and not any(any(spec) for spec in specs.values())
+    whole = splits_not("parameters")(other) and splits_not("optimizer_state")(other)
     return same and whole and (case.devices, case.target) == (other.devices, other.target)
 
 

@@ -22,8 +22,8 @@ def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
 def test_masks_are_uneven(case, observation, judge):
     """Masks MUST be uneven across devices, so that a mean of means is not the mean of all."""
     valid = next(field for field in judge.see(observation.batch).fields if field.path == case.contract.mask)
-    host = np.asarray(next(iter(case.strategy.batches(1)))[case.contract.mask])
-    counts = {int(host[slice(*shard.index[0])].sum()) for shard in valid.shards}
+    host = np.asarray(next(iter(case.strategy.batches(1)))[case.contract.mask]).reshape(valid.shape)
+    counts = {int(host[tuple(slice(*part) for part in shard.index)].sum()) for shard in valid.shards}
     if len(counts) == 1:
         counted = f"{case.contract.mask}: every device has {counts.pop()} valid examples"
         judge.fail([f"{counted}, allowed are numbers that differ: give some devices more than others"])

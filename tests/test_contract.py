@@ -1,8 +1,11 @@
 """Contracts and canonical trees."""
 
+from types import SimpleNamespace
+
 import pytest
 from jax.sharding import PartitionSpec
 
+from meshproof.cases import Case
 from meshproof.contract import Communication, Contract, leaves, nest
 from meshproof.hlo import Collective
 from meshproof.traffic import compare_traffic
@@ -56,6 +59,29 @@ def test_odd_promises_are_refused(promises, words):
     """What is no layout or no budget is refused where it is written, by name."""
     with pytest.raises(TypeError, match=words):
         Contract(**promises)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("all_reduce", ("data",), "gradients", 8), "lists 'all_reduce' .* expected one of .*'all-reduce'"),
+        (("all-reduce", ("data",), "statistics", 8), "lists 'statistics' .* expected one of .*'gradients'"),
+    ],
+)
+def test_words_that_no_clause_knows_are_refused(line, words):
+    """A budget is judged by what its lines say that they move: a word of one's own would hide its line."""
+    with pytest.raises(ValueError, match=words):
+        Contract(step=(Communication(*line),))
+
+
+def test_axes_may_stand_in_any_order():
+    """A budget that names an axis of one device, or the minor axis first, is the budget that a program can show."""
+    lines = [("model", "data"), ("data", "alone"), ("alone",)]
+    budget = tuple(Communication("all-reduce", axes, "gradients", 8) for axes in lines)
+    strategy = SimpleNamespace(contract=Contract(step=budget))
+    contract = Case("odd", strategy, {"data": 2, "alone": 1, "model": 4}, "cpu").contract
+    assert [line.axes for line in contract.step] == [("data", "model"), ("data",)]
+    assert contract.forward is None
 
 
 def entry(**changes):

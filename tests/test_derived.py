@@ -13,6 +13,7 @@ from meshproof.judging import Judge, Record
 from meshproof.layout import LeafLayout
 from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed
 from suites.derived import theory
+from suites.test_fsdp_peaks_below_data_parallel import is_data_parallel_twin
 
 DERIVED = [case for case in load_cases("reference_impl") if data_axes(case)]
 EXCHANGING = [case for case in DERIVED if exchanges_tokens(case)]
@@ -48,6 +49,15 @@ def judged(case):
         gathered = line.payload == "parameters" and set(line.axes) & axes_of(case, "parameters")
         if set(line.axes) & set(data_axes(case)) and (gathered or line.payload == "gradients"):
             yield i
+
+
+def test_sharded_state_is_no_data_parallelism():
+    """What FSDP's peak is held to has all its state whole: not ZeRO, whose parameters alone are."""
+    cases = {case.strategy.name: case for case in DERIVED if case.id.endswith("-jax-mlp@data=8")}
+    twins = {name for name, other in cases.items() if is_data_parallel_twin(cases["fsdp"], other)}
+    assert {"zero1", "zero2"} <= cases.keys() and twins == {
+        f"data_parallel{form}" for form in ("", "_shard_map", "_pmap")
+    }
 
 
 def test_every_kind_of_case_is_derived():

@@ -167,6 +167,7 @@ WHOLE, ROWS, HALVES = PartitionSpec(), PartitionSpec("batch"), PartitionSpec(Non
 LOSS = Communication("all-reduce", ("batch",), "metrics", 4)
 DATA_PARALLEL = Contract(
     parameters={"*": WHOLE},
+    gradients={"*": WHOLE},
     optimizer_state={"*": WHOLE},
     batch={"*": ROWS},
     step=(
@@ -174,13 +175,15 @@ DATA_PARALLEL = Contract(
         LOSS,
     ),
 )
+LAYOUT = {
+    "*hidden/kernel": HALVES,
+    "*hidden/bias": PartitionSpec("model"),
+    "*out/kernel": PartitionSpec("model"),
+    "*out/bias": WHOLE,
+}
 MODEL_PARALLEL = Contract(
-    parameters={
-        "*hidden/kernel": HALVES,
-        "*hidden/bias": PartitionSpec("model"),
-        "*out/kernel": PartitionSpec("model"),
-        "*out/bias": WHOLE,
-    },
+    parameters=LAYOUT,
+    gradients=LAYOUT,
     optimizer_state={
         "*hidden_kernel_momentum": HALVES,
         "*hidden_bias_momentum": PartitionSpec("model"),

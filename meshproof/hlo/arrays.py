@@ -24,8 +24,8 @@ def element_types(text: str) -> set[str]:
     }
 
 
-def largest_array(text: str) -> Shape:
-    """The array of most elements that one device holds while it runs what `compiled.as_text()` prints.
+def held_arrays(text: str) -> set[Shape]:
+    """The arrays that one device holds while it runs what `compiled.as_text()` prints, each shape once.
 
     Raises `HloError` for text that cannot be read.
     """
@@ -35,14 +35,13 @@ def largest_array(text: str) -> Shape:
         for name, sites in Dataflow(module).call_sites.items()
         if any(site.instruction.opcode.startswith("fusion") for site in sites)
     }
-    held = (
+    held = {
         shape
         for computation in module.computations.values()
         if computation.name not in fused
         for instruction in computation.instructions
         for shape in instruction.shapes
-    )
-    largest = max(held, key=lambda shape: shape.elements, default=None)
-    if largest is None:
+    }
+    if not held:
         raise HloError("the program holds no array at all; expected a whole module")
-    return largest
+    return held

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from types import ModuleType
 
-from meshproof.contract import Communication, Operation, leaves
+from meshproof.contract import Communication, Operation, Payload, leaves
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
 from reference_impl.theory.schedules import Schedule
@@ -25,7 +25,7 @@ class Line:
     """One symbolic line of a page's budget: what moves, by which logical operation, over which mesh axes."""
 
     operation: Operation
-    payload: str
+    payload: Payload
     over: MeshAxes
 
     def __str__(self) -> str:
@@ -40,32 +40,32 @@ class Budget:
     step: list[Line] = field(default_factory=list)
 
 
-def all_gather(payload: str, over: str | MeshAxes) -> Line:
+def all_gather(payload: Payload, over: str | MeshAxes) -> Line:
     """Every device gets the shards of all others, along one mesh axis or several at once."""
     return along("all-gather", payload, over)
 
 
-def all_reduce(payload: str, over: str | MeshAxes) -> Line:
+def all_reduce(payload: Payload, over: str | MeshAxes) -> Line:
     """Every device gets the sum over all, along one mesh axis or several at once."""
     return along("all-reduce", payload, over)
 
 
-def reduce_scatter(payload: str, over: str | MeshAxes) -> Line:
+def reduce_scatter(payload: Payload, over: str | MeshAxes) -> Line:
     """Every device gets its shard of the sum over all, along one mesh axis or several at once."""
     return along("reduce-scatter", payload, over)
 
 
-def all_to_all(payload: str, over: str | MeshAxes) -> Line:
+def all_to_all(payload: Payload, over: str | MeshAxes) -> Line:
     """Every device gets its part of what each of the others has, along one mesh axis or several at once."""
     return along("all-to-all", payload, over)
 
 
-def collective_permute(payload: str, over: str) -> Line:
+def collective_permute(payload: Payload, over: str) -> Line:
     """Every device hands on to another, as one stage to the next."""
     return along("collective-permute", payload, over)
 
 
-def along(operation: Operation, payload: str, over: str | MeshAxes) -> Line:
+def along(operation: Operation, payload: Payload, over: str | MeshAxes) -> Line:
     """A line over one mesh axis, by its name, or several."""
     return Line(operation, payload, (over,) if isinstance(over, str) else over)
 

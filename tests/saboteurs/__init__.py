@@ -26,6 +26,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     states,
     transformers,
     truths,
+    two_axes,
     vocabularies,
 )
 from tests.saboteurs.planting import CAUGHT_BY, PLANTED

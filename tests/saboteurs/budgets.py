@@ -14,12 +14,14 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
-from jax.lax import all_gather, pmean, ppermute
+import numpy as np
+from jax.lax import all_gather, axis_index, pmean, ppermute
 
 from meshproof.contract import Communication, leaves
 from reference_impl.forms import pipeline
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.pipeline import Pipeline
+from reference_impl.mapping import Mapping
 from reference_impl.models.layout import Whole
 from reference_impl.models.mlp import MLP
 from reference_impl.shards import Shards
@@ -87,7 +89,7 @@ def over_data(model: Any, parameters: Any) -> Any:
     return Shards(model, fsdp_shard_map.PARAMETERS, "data").gather(parameters)
 
 
-LABELS = Communication("all-gather", ("data",), "inputs", 64 * 4)
+LABELS = Communication("all-gather", ("data",), "activations", 64 * 4)
 plant(
     "labels_gathered",
     Restates,
@@ -115,6 +117,24 @@ plant(
     "COM-2",
     loss_and_gradients=synchronize_by(each(twice)),
     **admits(step=Communication("all-reduce", ("data",), "metrics", ALL)),
+)
+TWICE = {"loss_and_gradients": synchronize_by(each(twice))}
+for name, step in (
+    ("reduced_twice_as_activations", lambda said: (*said, Communication("all-reduce", ("data",), "activations", ALL))),
+    ("all_reduced_as_metrics", lambda said: (Communication("all-reduce", ("data",), "metrics", 2 * ALL + 4),)),
+):
+    lie = {"restated": lambda said, step=step: {"step": step(said.step)}}
+    plant(name, Restates, data_parallel_shard_map, DATA, "COM-2", **TWICE, **lie)
+METRICS = Communication("all-reduce", ("data",), "metrics", 4)
+GRADIENTS = Communication("all-reduce", ("data",), "gradients", ALL)
+plant(
+    "equal_gradients_reduced",
+    Restates,
+    data_parallel_shard_map,
+    DATA,
+    "COM-2",
+    COMPUTE=Mapping(),
+    restated=lambda said: {"forward": (METRICS,), "step": (GRADIENTS, METRICS)},
 )
 plant(
     "zero1_gathered_twice_and_budgeted",
@@ -213,6 +233,47 @@ def hops_in_halves(model: Any, schedule: Any, parameters: Any, batch: Any) -> An
         return by_engine(Pipeline)["loss_and_gradients"](model, schedule, parameters, batch)
 
 
+def from_everybody(x: Any, axis: str, pairs: Any) -> Any:
+    """A hop for which every stage is handed all that any stage hands on."""
+    senders = np.zeros(STAGES[axis], int)
+    for sender, receiver in pairs:
+        senders[receiver] = sender
+    return all_gather(x, axis)[jnp.asarray(senders)[axis_index(axis)]]
+
+
+def hops_by_gathers(function: Any) -> Any:
+    """A pipeline without a collective-permute."""
+
+    def run(*arguments: Any) -> Any:
+        with mock.patch.object(pipeline, "ppermute", from_everybody):
+            return function(*arguments)
+
+    return run
+
+
+class GathersHops(UncheckedPipelined):
+    """And its budget."""
+
+    @cached_property
+    def contract(self) -> Any:
+        """All-gathers of as many times the bytes as there are stages."""
+        said = super().contract
+        hop = "collective-permute"
+        lines = {
+            what: tuple(
+                replace(line, operation="all-gather", bytes=line.bytes * STAGES["stage"])
+                if line.operation == hop
+                else line
+                for line in getattr(said, what)
+            )
+            for what in ("forward", "step")
+        }
+        return replace(said, **lines)
+
+
+GATHERS = {"loss": hops_by_gathers(pipeline_gpipe.loss)}
+GATHERS |= {"loss_and_gradients": hops_by_gathers(by_engine(Pipeline)["loss_and_gradients"])}
+plant("handed_on_to_everybody", GathersHops, pipeline_gpipe, STAGES, "COM-8", **GATHERS)
 HALVES = {"loss_and_gradients": hops_in_halves}
 plant("handed_on_in_halves", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", **HALVES)
 

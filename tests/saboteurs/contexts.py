@@ -119,4 +119,5 @@ for name, members, clauses in (
 ):
     plant(name, of_gpt(Unchecked), context_parallel_all_gather, RING, *clauses, **members)
 
+plant("healthy_ring_alone", of_gpt(Unchecked), context_parallel, {"data": 1, "context": 8})
 plant("healthy_trades_anew", of_gpt(Unchecked, Rematerialised(GPT())), context_parallel_all_to_all, RING)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.lax import optimization_barrier, with_sharding_constraint
 from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
@@ -16,6 +17,7 @@ from reference_impl.forms.base import TrainState
 from reference_impl.forms.explicit import Explicit
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.mapping import Mapping, make_mesh
+from reference_impl.models.mlp import MLP
 from reference_impl.strategies import (
     data_parallel,
     fsdp,
@@ -145,6 +147,27 @@ class DrawsWhole(Explicit):
         return self.compile(self.network.init, out_shardings=self.on_mesh(self.state_specs.parameters))
 
 
+class DrawsSmallWhole(JaxForm):
+    """Draws everything but the first layer whole: none of it is larger than a shard of that."""
+
+    @cached_property
+    def init(self) -> Any:
+        """The draws of the other layers are constrained to be whole before they are cut."""
+        whole = self.on_mesh(PartitionSpec())
+
+        def drawn(leaf: jax.Array) -> jax.Array:
+            return optimization_barrier(with_sharding_constraint(leaf, whole))
+
+        def create(key: Any) -> TrainState:
+            layers = self.network.init(key)
+            layers = {
+                name: leaves if name == "dense_0" else jax.tree.map(drawn, leaves) for name, leaves in layers.items()
+            }
+            return TrainState(layers, self.transform.init(layers))
+
+        return self.compile(create, out_shardings=self.on_mesh(self.state_specs))
+
+
 class Inert(NnxForm):
     """Annotated by a key that NNX takes and ignores."""
 
@@ -178,6 +201,7 @@ plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD
 plant("placed_afterwards", PlacedAfterwards, fsdp, DATA, "MEM-3")
 plant("old_generator", OldGenerator, fsdp, DATA, "MEM-3")
 plant("drawn_whole", DrawsWhole, fsdp, DATA, "MEM-3")
+plant("small_kernels_drawn_whole", DrawsSmallWhole, fsdp, DATA, "MEM-3", network=MLP(widths=(784, 128, 64, 128, 10)))
 plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
 plant("first_rule_wins", FirstRuleWins, fsdp, DATA, "SHD-8")
 plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")

@@ -14,7 +14,7 @@ from meshproof.contract import Slot
 from reference_impl.forms.pipeline import DIRECTIONS, NONE, Hop, Pipeline, Row
 from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.layout import Whole
-from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_zero_bubble
+from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_interleaved, pipeline_zero_bubble
 from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units, zero_bubble
 from tests.saboteurs.planting import plant
 
@@ -89,13 +89,18 @@ class CountsTwice(Pipeline):
 
 
 class KeepsEverything(Pipeline):
-    """A place for each microbatch, as if none were ever free again."""
+    """A place for each microbatch of each chunk, as if none were ever free again."""
 
     @cached_property
     def places(self) -> Any:
-        """The microbatch's number; and behind them the places of gradients."""
-        right, behind = super().places, self.schedule.microbatches
-        return {work: work[1] if work[0] == "forward" else behind + right[work] for work in right}
+        """A number of its own; and behind them the places of gradients."""
+        right, chunks = super().places, self.schedule.chunks
+        behind = self.schedule.microbatches * chunks
+
+        def own(number: int, depth: int) -> int:
+            return number * chunks + depth // self.schedule.stages
+
+        return {work: own(*work[1:]) if work[0] == "forward" else behind + right[work] for work in right}
 
 
 class LosesWeights(Pipeline):
@@ -263,6 +268,8 @@ plant("head_gradient_not_summed", UncheckedPipelined, pipeline_gpipe, STAGES, "N
 HANDED_ROUND = {"loss_and_gradients": carries_parameters}
 plant("parameters_handed_round", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", "COM-11", **HANDED_ROUND)
 plant("gpipe_buffers_in_1f1b", UncheckedPipelined, pipeline_1f1b, STAGES, "MEM-5", **by_engine(KeepsEverything))
+KEEPS = by_engine(KeepsEverything)
+plant("interleaved_keeps_all", UncheckedPipelined, pipeline_interleaved, STAGES, "MEM-5", **KEEPS)
 plant("pausing_schedule", UncheckedPipelined, pipeline_gpipe, STAGES, "PIP-1", make_schedule=pausing)
 plant("lazy_schedule", Lazy, pipeline_gpipe, STAGES, "PIP-1", make_schedule=lazy)
 plant("schedule_leaves_out", LeavesOut, pipeline_gpipe, STAGES, "PIP-1")

@@ -13,7 +13,9 @@ from jax.lax import pmean, psum
 from reference_impl.evaluation import NO_CLASS
 from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap
+from reference_impl.models.mlp import MLP
 from reference_impl.strategies import data_parallel, data_parallel_pmap
+from tests.saboteurs.modifiers import Even
 from tests.saboteurs.planting import DATA, plant
 
 
@@ -63,6 +65,15 @@ class ReplicatesByDefault(LinenPmap):
         return jax_utils.replicate(state)
 
 
+class MaskedPmap(JaxPmap):
+    """Replicas that share masked batches."""
+
+    def local_loss(self, state: Any) -> Any:
+        """The mean over a device's own valid examples."""
+        apply, parameters = self.opened(state)
+        return lambda parameters, batch: self.network.loss_of(apply(parameters, batch["x"]), batch), parameters
+
+
 class CountsPadding(EvaluatedForm):
     """An evaluation that takes the padding for examples of the first class."""
 
@@ -85,4 +96,5 @@ for name, harm, clauses in (
 plant("pmap_examples_dealt_out", DealsExamples, data_parallel_pmap, DATA, "SHD-4", "ERR-2")
 plant("pmap_unguarded", Unguarded, data_parallel_pmap, DATA, "ERR-1")
 plant("replicas_under_another_name", ReplicatesByDefault, data_parallel_pmap, DATA, "CMP-1")
+plant("pmap_masks_even", MaskedPmap, data_parallel_pmap, DATA, "MSK-1", network=Even(MLP()))
 plant("padding_counted", CountsPadding, data_parallel, DATA, "MSK-1")

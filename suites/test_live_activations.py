@@ -4,6 +4,7 @@ import pytest
 
 from meshproof.schedules import count
 from suites.applicability import pipelined
+from suites.twins import share_truth
 
 
 def frees_early(case):
@@ -13,11 +14,8 @@ def frees_early(case):
 
 def is_gpipe_twin(case, other):
     """The same model in the same stages and microbatches, with all forwards before all backwards."""
-    same = all(
-        getattr(case.strategy, name, "") == getattr(other.strategy, name, "")
-        for name in ("framework", "model", "variant")
-    )
-    if not same or not pipelined(other) or (case.mesh, case.target) != (other.mesh, other.target):
+    same = share_truth(case, other) and getattr(case.strategy, "variant", "") == getattr(other.strategy, "variant", "")
+    if not same or not pipelined(other):
         return False
     own, counts = count(case.strategy.schedule), count(other.strategy.schedule)
     return counts.drains_first and counts.microbatches == own.microbatches

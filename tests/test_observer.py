@@ -8,7 +8,8 @@ import sys
 import jax
 import pytest
 
-from meshproof.observer import QUICK_CODE, drop_programs
+from meshproof.cases import Case, load_cases
+from meshproof.observer import QUICK_CODE, _observe, drop_programs
 
 COMPILE = """
 import jax
@@ -50,3 +51,10 @@ def test_programs_are_dropped_before_memory_maps_run_out(tmp_path):
     assert double._cache_size() == 1
     drop_programs(maps, most=2)
     assert double._cache_size() == 0
+
+
+def test_a_mesh_of_other_axes_is_refused():
+    """Where ``mesh_axes`` are not those of ``mesh``, no fact could be charged to an axis."""
+    strategy = next(case.strategy for case in load_cases("reference_impl") if case.id == "data_parallel-jax-mlp@data=8")
+    seen = _observe(Case("odd", strategy, {"data": 2, "model": 4}, "cpu"))
+    assert "mesh_axes is {'data': 2, 'model': 4}, but mesh has the axes {'data': 8}" in seen.reason

@@ -74,6 +74,13 @@ def test_outside_a_checkout_nothing_is_made(stacks, tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
+def test_expectations_reach_both_runs(stacks, tmp_path):
+    """What is known to fail is told to the suites: a file that is not there is refused by them, by name."""
+    chosen = ("--impl", "tests.implementations.adapters", "-k", "bare", "--output", tmp_path / "out")
+    done = upgrade("--from", stacks[0], "--to", stacks[1], *chosen, "--expectations", "known.toml")
+    assert done.exit_code == 2 and "known.toml" in done.stderr
+
+
 def test_an_unknown_clause_is_no_search():
     """A typo is refused before the first environment is made."""
     done = CliRunner().invoke(app, ["bisect", "--good", "jax==0.10.2", "--bad", "jax==0.11.0", "--clause", "COM-99"])

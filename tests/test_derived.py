@@ -115,6 +115,15 @@ def test_where_tokens_travel_the_layout_in_use_is_needed(one):
     assert problems(promising(one, computed={"*": PartitionSpec()}))
 
 
+@pytest.mark.parametrize("part", ["parameters", "gradients", "batch"])
+def test_an_open_layout_is_not_judged(part):
+    """Where a contract leaves out how leaves lie, nothing is derived, and nothing is proved: not supported."""
+    one = next(case for case in DERIVED if case.id == "fsdp_shard_map-jax-mlp@data=8")
+    judge = Judge(Record("", "COM-2", "", one.id), "")
+    with pytest.raises(pytest.skip.Exception, match=f"promises no layout of the {part}"):
+        theory(promising(one, **{part: None}), SimpleNamespace(), judge)
+
+
 def test_a_parameter_without_layout_in_use_is_named():
     """A leaf that ``computed`` forgets is no whole one."""
     with pytest.raises(pytest.fail.Exception, match=r"no PartitionSpec for computed leaf 'token_embedding/embedding'"):

@@ -177,10 +177,9 @@ def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
 
 
 def _incomplete(report: Report, which: str) -> list[str]:
+    """Why a run tells less than it might. That a clause applies to no case is none of it."""
     tests = [test for clause in report["clauses"] for test in clause["tests"] if test["case"]]
-    idle = sum(
-        test["status"] == "not-exercised" for test in tests
-    )  # of a case: a clause that applies to none is no loss
+    idle = sum(test["status"] == "not-exercised" for test in tests)
     reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
         reasons.append(f"the {which} run did not come to its end")

@@ -6,6 +6,7 @@ dimension, in elements of the global array.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -32,7 +33,8 @@ class Shard:
 class LeafLayout:
     """One array: its path, global shape, item size in bytes, and its shards in order of position.
 
-    ``spec`` is what the array's sharding calls itself. ``as_declared`` is the framework's own verdict,
+    ``spec`` is what the array's sharding calls itself, with its memory and its devices where these are not the
+    mesh's own. ``as_declared`` is the framework's own verdict,
     ``is_equivalent_to`` the declared sharding; ``None`` where nothing is declared, with the reason in ``undeclared``.
     """
 
@@ -86,11 +88,23 @@ def _observe_leaf(
         ),
         key=lambda shard: shard.position,
     )
-    name = str(getattr(array.sharding, "spec", type(array.sharding).__name__))
     declared_tuple = None if spec is None else tuple(spec)
+    lies = _spelled(array.sharding, mesh)
     return LeafLayout(
-        path, array.shape, array.dtype.itemsize, name, tuple(shards), declared_tuple, as_declared, undeclared
+        path, array.shape, array.dtype.itemsize, lies, tuple(shards), declared_tuple, as_declared, undeclared
     )
+
+
+def _spelled(sharding: Any, mesh: Mesh) -> str:
+    """What a sharding calls itself, and what its spec does not say: another memory, another order of the devices."""
+    name = str(getattr(sharding, "spec", type(sharding).__name__))
+    device = mesh.devices.flat[0]
+    if sharding.memory_kind not in (None, device.default_memory().kind):
+        name += f" in {sharding.memory_kind} memory"
+    own = [each.id for each in getattr(sharding, "mesh", mesh).devices.flat]
+    if own != [each.id for each in mesh.devices.flat]:
+        name += f" over devices {reprlib.repr(own)}"
+    return name
 
 
 def expected_shards(

@@ -6,7 +6,7 @@ from itertools import product
 import jax
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from meshproof.layout import expected_shards, mesh_axes, observe_layout
 from meshproof.memory import theoretical_bytes
@@ -58,6 +58,24 @@ def test_another_layout_is_not_as_declared():
     placed = jax.device_put(np.zeros((16, 24)), NamedSharding(mesh, PartitionSpec("data", "model")))
     [leaf] = observe_layout({"w": placed}, mesh, lambda _: PartitionSpec("model", "data"))
     assert not leaf.as_declared
+
+
+def test_what_a_spec_does_not_say_is_said():
+    """Arrays whose spec is the declared one, but in another memory or over devices in another order."""
+    turned = Mesh(MESH_OF_EIGHT.devices[::-1], MESH_OF_EIGHT.axis_names)
+    spec = PartitionSpec("data")
+    leaves = {
+        "held": NamedSharding(MESH_OF_EIGHT, spec),
+        "offloaded": NamedSharding(MESH_OF_EIGHT, spec, memory_kind="pinned_host"),
+        "turned": NamedSharding(turned, spec),
+    }
+    arrays = {path: jax.device_put(np.zeros(8), sharding) for path, sharding in leaves.items()}
+    seen = {leaf.path: (leaf.as_declared, leaf.spec) for leaf in observe_layout(arrays, MESH_OF_EIGHT, lambda _: spec)}
+    assert seen == {
+        "held": (True, str(spec)),
+        "offloaded": (False, f"{spec} in pinned_host memory"),
+        "turned": (False, f"{spec} over devices [7, 6, 5, 4, 3, 2, ...]"),
+    }
 
 
 def test_uneven_dimensions_are_refused():

@@ -82,6 +82,24 @@ def storing(**harm: Any) -> type[JaxForm]:
     return Storing
 
 
+class KeepsMomentumInHostMemory(JaxForm):
+    """An optimizer that is offloaded: every step fetches it, and brings it back."""
+
+    def on_mesh(self, specs: Any) -> Any:
+        """A whole state's momentum lies in the host."""
+        placed = super().on_mesh(specs)
+        if not isinstance(placed, TrainState):
+            return placed
+        return TrainState(
+            placed.parameters, jax.tree.map(lambda s: s.with_memory_kind("pinned_host"), placed.optimizer)
+        )
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """On the device as usual."""
+        momentum = jax.device_put(state.optimizer, super().on_mesh(self.state_specs.optimizer))
+        return super().step(TrainState(state.parameters, momentum), batch)
+
+
 class ShowsNothing(JaxForm):
     """Canonical trees without a leaf: nothing to see, and so nothing to object to."""
 
@@ -196,6 +214,7 @@ plant("healthy_nnx_fsdp", NnxForm, fsdp, DATA)
 plant("replicated_momentum", storing(OPTIMIZER=Mapping()), fsdp, DATA, "SHD-2", "MEM-1")
 plant("unsharded_parameter", storing(kernel=PartitionSpec()), fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
 plant("swapped_axes", storing(kernel=PartitionSpec("model", "data")), fsdp_tensor_parallel, BOTH, "SHD-1", "SHD-3")
+plant("momentum_in_host_memory", KeepsMomentumInHostMemory, data_parallel, DATA, "SHD-2", "CMP-2")
 plant("everything_whole", storing(PARAMETERS=Mapping(), OPTIMIZER=Mapping()), fsdp, DATA, "MEM-4", "MEM-1", "SHD-6")
 plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
 plant("placed_afterwards", PlacedAfterwards, fsdp, DATA, "MEM-3")

@@ -9,7 +9,7 @@ what is left of it, as COM-7 has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf, prod
@@ -123,14 +123,11 @@ class Theory:
             if line.payload == payload and line.operation == operation and axes.intersection(line.axes)
         ]
         lanes = {line.axes: [other for other in own if other.axes == line.axes] for line in own}
-        seen = sum(self.lacking(bytes_of(self.case, of, self.collectives), over) for over, of in lanes.items())
-        once = sum(self.lacking(size, over) for size, over in pieces if axes & over)
+        mesh = self.case.mesh
+        seen = sum(lacking(bytes_of(self.case, of, self.collectives), over, mesh) for over, of in lanes.items())
+        once = sum(lacking(size, over, mesh) for size, over in pieces if axes & over)
         received = f"{payload} {done} over {'×'.join(sorted(axes))}, and received"
         yield from self.judged(received, seen, (once, once * most), most, own)
-
-    def lacking(self, size: float, axes: Iterable[str]) -> float:
-        """What a device lacks of a piece that it has one part of."""
-        return size if size == inf else size - size // prod(self.case.mesh[axis] for axis in axes)
 
     def judged(
         self, what: str, seen: float, allowed: tuple[float, float], most: int, own: list[Communication]
@@ -178,6 +175,11 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
     gradient = next(matching, None)
     reduced = set() if gradient is None else axes - in_use
     return Moved(size, (at_rest & axes) - in_use, reduced, reduced & {*mesh_axes(gradient or ())})
+
+
+def lacking(size: float, axes: Iterable[str], mesh: Mapping[str, int]) -> float:
+    """What a device lacks of a piece that it has one part of."""
+    return size if size == inf else size - size // prod(mesh[axis] for axis in axes)
 
 
 def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Collective]) -> float:

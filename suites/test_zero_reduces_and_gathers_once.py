@@ -6,6 +6,7 @@ import pytest
 
 from meshproof.traffic import compare_traffic
 from suites.applicability import axes_of, distributed, mesh_axes
+from suites.derived import lacking
 
 
 def updated_over(case):
@@ -34,10 +35,10 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         judge.clear(f"{what}: parameters are gathered; budget: {line}" for line in gathers if what == "forward")
     leaves = judge.see(judge.see(observation.before).optimizer_state)
     split = {leaf.path.partition("/")[2]: (leaf, {*mesh_axes(leaf.declared or ())}) for leaf in leaves}
-    updated = sum(
-        leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)
-        for leaf, axes in split.values()
-        if axes & over
-    )
-    gathered, lines = sum(line.bytes for line in gathers), "; ".join(map(str, gathers)) or "no line for parameters"
-    judge.equal("parameters gathered", gathered, updated, "bytes", f"those updated in shards; budget: {lines}")
+    lacked = 0
+    for leaf, axes in split.values():
+        in_use = leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)
+        lacked += lacking(in_use, axes & over, case.mesh)
+    received = sum(lacking(line.bytes, line.axes, case.mesh) for line in gathers)
+    source = f"what it lacks of those updated in shards; budget: {'; '.join(map(str, gathers)) or 'no such line'}"
+    judge.equal("parameters that a device receives", received, lacked, "bytes", source)

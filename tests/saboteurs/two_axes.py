@@ -128,6 +128,54 @@ for name, clauses, times in (("healthy_fsdp_over_two_axes", (), 1), ("gathered_t
     plant(name, Restates, fsdp_shard_map, OUTER | INNER, *clauses, COMPUTE=computed, **members)
 
 
+BOTH_AXES = ("outer", "inner")
+
+
+def averaged(model: Any, parameters: Any, batch: Any) -> Any:
+    """Data parallelism over two axes."""
+    return pmean(model.loss(parameters, batch, Whole()), BOTH_AXES)
+
+
+def averaged_gradients(model: Any, parameters: Any, batch: Any) -> Any:
+    """Its gradients, reduced over both at once."""
+    return pmean(jax.value_and_grad(model.loss)(parameters, batch, Whole()), BOTH_AXES)
+
+
+def updates_in_turn(times: int) -> Callable[..., Any]:
+    """ZeRO-1 over two axes: what was updated is gathered over the inner one, so often, then over the outer one."""
+
+    def update(model: Any, optimize: Any, parameters: Any, state: Any, gradients: Any) -> Any:
+        outer, inner = Shards(model, OVER_BOTH, "outer"), Shards(model, OVER_BOTH, "inner")
+        own, slopes = inner.own(outer.own(parameters)), inner.own(outer.own(gradients))
+        updated, state = optimize(own, state, slopes)
+        half = inner.gather_equal(updated)
+        for _ in range(times - 1):
+            half = inner.gather_equal(optimization_barrier(inner.own(half)))
+        return outer.gather_equal(half), state
+
+    return update
+
+
+def moved_in_turn(times: int) -> Callable[[Contract], dict[str, Any]]:
+    """What moves then."""
+
+    def restated(_: Contract) -> dict[str, Any]:
+        inner = Communication("all-gather", ("inner",), "parameters", SPLIT // 2)
+        outer = Communication("all-gather", ("outer",), "parameters", SPLIT)
+        gradients = Communication("all-reduce", BOTH_AXES, "gradients", SPLIT + WHOLE)
+        metrics = Communication("all-reduce", BOTH_AXES, "metrics", 4)
+        return {"forward": (metrics,), "step": (gradients, *[inner] * times, outer, metrics)}
+
+    return restated
+
+
+LAID_OUT = {"OPTIMIZER": OVER_BOTH, "loss": averaged, "loss_and_gradients": averaged_gradients}
+for name, clauses, times in (("healthy_zero1_over_two_axes", (), 1), ("updated_gathered_twice", ("COM-3",), 2)):
+    members = LAID_OUT | {"update": updates_in_turn(times), "restated": moved_in_turn(times)}
+    computed = Mapping(batch=BOTH_AXES)
+    plant(name, Restates, zero1_shard_map, OUTER | INNER, *clauses, COMPUTE=computed, **members)
+
+
 def reduces_each_microbatch(model: Any, parameters: Any, batch: Any) -> Any:
     """HSDP that reduces the gradients of each of four microbatches."""
     shards = Shards(model, hsdp_shard_map.PARAMETERS, "data")

@@ -35,6 +35,8 @@ Attributes = dict[str, tuple[str, int]]
 _PAIRS_OF_SEND = re.compile(r'_xla_send_recv_source_target_pairs="?')
 _PAIRS = re.compile(r"\{(?:\{\d{1,9},\d{1,9}\}(?:,\s*\{\d{1,9},\d{1,9}\})*)?\}")
 _PAIR = re.compile(r"(\d+),(\d+)")
+_SLICE = re.compile(r"\{([\d,]*)\}")
+_SIZE = re.compile(r"\d{1,9}")
 _KEEPERS = ("all-to-all", "collective-permute")
 _COMMUNICATES = ("replica_groups", "source_target_pairs", "channel_id")
 
@@ -141,15 +143,23 @@ def _contributions(
     flow: Dataflow, computation: Computation, instruction: Instruction, operation: str
 ) -> tuple[Shape, ...]:
     """Shapes of the operands: unlike those of results they are spelled alike in every asynchronous form."""
-    count = len(instruction.operands)
-    if instruction.opcode == "send" or (operation == "collective-permute" and "slice_sizes" in instruction.attributes):
-        count = 1  # the token of a send; in place: source, destination and the two places
-    elif operation == "ragged-all-to-all":
-        count = 1
+    if operation == "collective-permute" and "slice_sizes" in instruction.attributes:
+        return _slices(flow.operand(computation, instruction, 0).shapes, instruction)
+    count = 1 if instruction.opcode == "send" or operation == "ragged-all-to-all" else len(instruction.operands)
     shapes = tuple(shape for index in range(count) for shape in flow.operand(computation, instruction, index).shapes)
     if not shapes:
         raise instruction.refuse(unknown(f"{instruction.opcode} without operands"))
     return shapes
+
+
+def _slices(source: tuple[Shape, ...], instruction: Instruction) -> tuple[Shape, ...]:
+    """What a permute in place moves: of its source (destination and places follow it) so many slices of these sizes."""
+    spelled, start = instruction.attributes["slice_sizes"]
+    sizes = [tuple(map(int, _SIZE.findall(each))) for each in _SLICE.findall(spelled)]
+    arrays = source * len(sizes) if len(source) == 1 else source
+    if not sizes or [len(size) for size in sizes] != [len(array.dimensions) for array in arrays]:
+        raise instruction.refuse(unknown(f"slices of {source} spelled as slice_sizes={spelled}"), start)
+    return tuple(Shape(array.dtype, size) for array, size in zip(arrays, sizes, strict=True))
 
 
 def _check_result(written: Written) -> None:
@@ -157,7 +167,7 @@ def _check_result(written: Written) -> None:
     instruction, count = written.instruction, len(written.shapes)
     results = instruction.shapes
     if written.operation not in _GROUPED:
-        if instruction.opcode in _KEEPERS and count == len(instruction.operands):
+        if instruction.opcode in _KEEPERS and "slice_sizes" not in instruction.attributes:
             _check_kept(written, results)
         return
     if instruction.opcode.endswith("-start") and len(results) > count:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from meshproof.hlo import HloError, census
+from meshproof.hlo.host_transfers import host_transfers
 from tests.hlo.texts import all_reduce, module, stored
 
 MESH = {"data": 2, "model": 4}
@@ -105,9 +106,10 @@ def test_combined_permute_carries_every_tensor(count: int) -> None:
     assert (entry.executions, entry.tensors, entry.bytes) == (1, count, count * 256)
 
 
-def test_permute_in_place_moves_its_source() -> None:
-    """A collective-permute into a part of another array moves its first operand, and neither that array nor indices."""
-    attributes = "channel_id=1, source_target_pairs={{0,1},{1,0}}, slice_sizes={{64}}"
+@pytest.mark.parametrize(("sizes", "tensors", "moved"), [("{64}", 1, 256), ("{16}", 1, 64), ("{16},{8}", 2, 96)])
+def test_permute_in_place_moves_its_slices(sizes: str, tensors: int, moved: int) -> None:
+    """A collective-permute into a part of another array moves slices of its first operand, and no array whole."""
+    attributes = f"channel_id=1, source_target_pairs={{{{0,1}},{{1,0}}}}, slice_sizes={{{sizes}}}"
     text = module(
         f"""%p = f32[64]{{0}} parameter(0)
         %q = f32[256]{{0}} concatenate(%p, %p, %p, %p), dimensions={{0}}
@@ -116,7 +118,9 @@ def test_permute_in_place_moves_its_source() -> None:
         ROOT %r = f32[256]{{0}} collective-permute(%p, %q, %at, %at), {attributes}"""
     )
     (entry,) = census(text, {"data": 8})
-    assert (entry.executions, entry.tensors, entry.bytes) == (1, 1, 256)
+    assert (entry.executions, entry.tensors, entry.bytes) == (1, tensors, moved)
+    with pytest.raises(HloError, match=r"slices of .* spelled as slice_sizes=\{\{2,2\}\}"):
+        census(text.replace(f"{{{sizes}}}", "{{2,2}}"), {"data": 8})
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -151,6 +155,23 @@ def test_host_transfers_are_not_collectives() -> None:
         ROOT %x = f32[64]{0} copy(%p)"""
     )
     assert census(text, MESH) == ()
+
+
+def test_host_memory_is_reached_by_transfers() -> None:
+    """What a program takes from, leaves in, and copies to or from host memory; memory of any other space is none."""
+    text = module(
+        """%p = f32[64]{0} parameter(0)
+        %out = (f32[64]{0:S(5)}, f32[64]{0}, u32[]) copy-start(%p)
+        %done = f32[64]{0:S(5)} copy-done(%out)
+        %near = (f32[64]{0:S(1)}, f32[64]{0}, u32[]) copy-start(%p)
+        ROOT %x = f32[64]{0} copy(%p)"""
+    )
+    [copied] = host_transfers(text)
+    assert copied.startswith("copy-start out ")
+    header, body = text.split("\n", 1)
+    layout = ", entry_computation_layout={(f32[64]{0:S(5)}, f32[8]{0:S(5)})->f32[64]{0:S(5)}}"
+    taken, left = host_transfers(f"{header}{layout}\n{body}")[1:]
+    assert taken.startswith("2 of the arguments in host memory") and left.startswith("1 of the results in host memory")
 
 
 def test_unknown_element_type_is_refused() -> None:

@@ -15,6 +15,9 @@ from benchmarks.record import matmul_precision
 from benchmarks.sizes import ON_ACCELERATOR, ON_CPU, SIZES, size_of
 from meshproof.cases import REFERENCE, Case, has_member
 
+WITHOUT_EFFECT = tuple(f"--benchmark-{what}" for what in ("min-", "max-", "calibration-", "warmup"))
+"""Beginnings of options by which pytest-benchmark chooses the rounds of what leaves them to it."""
+
 FEWER = ("single_device", "data_parallel", "fsdp", "fsdp_tensor_parallel")
 """The strategies of size `tiny` that are timed beyond their steps, each on its first model."""
 
@@ -37,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if len(set(config.getoption("target") or ())) > 1:
         raise pytest.UsageError("--target cpu --target native: one process times one target; run once for each")
+    if without := [word for word in config.invocation_params.args if word.startswith(WITHOUT_EFFECT)]:
+        raise pytest.UsageError(f"{without[0]}: benchmarks/ has its own number of rounds, each warmed up; leave it out")
     try:
         settle(config)
     except HostError as error:

@@ -163,17 +163,19 @@ def ab(
     it where benchmarks/ is.
     """
     from meshproof.environments import StackError, open_environment
-    from meshproof.files import replace_text
+    from meshproof.files import check_writable, replace_text
     from meshproof.timing.ab import AbError, as_json, run_ab
     from meshproof.timing.summary import write_comparisons
 
     say = partial(typer.echo, err=True)
     try:
+        if json_file:
+            check_writable(json_file)
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl}
         given = [word for option, value in options.items() if value for word in (option, value)]
         found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
-    except (StackError, AbError, OSError) as error:
+    except (StackError, AbError, ValueError, OSError) as error:
         fail(str(error))
     comparisons = [each.comparison for each in found]
     write_comparisons(comparisons, typer.echo, "more --rounds tell more, on a quieter machine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -12,10 +13,28 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is whole or untouched."""
+    """Write a file so that it is whole or untouched. Raises ``OSError`` that names it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise ``ValueError`` where a file could not be written: before the work whose result it is to hold."""
+    folder = path.absolute().parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{path}: no file can be written in {folder} ({error.strerror}); name a folder that exists and is writable"
+        ) from error
+    if path.is_dir():
+        raise ValueError(f"{path}: this is a folder; name a file in it")
 
 
 def insert(text: str, name: str, table: str) -> str:

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from meshproof.cases import REFERENCE, TARGETS, Case, ImplementationError, load_cases
 from meshproof.contract import Batch, Judgement
+from meshproof.files import check_writable
 from meshproof.judging import Judge, Record, Truths, case_of, record_of
 from meshproof.observation import Observation
 from meshproof.observer import Observer, Settings
@@ -46,22 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(id, applies, among): the clause of SPEC.md that a test judges")
     if config.getoption("devices") < 1:
         raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
-    if config.getoption("conformance_report"):
-        _check_writable(Path(config.getoption("conformance_report")))
-    config.pluginmanager.register(Conformance(config), NAME)
-
-
-def _check_writable(path: Path) -> None:
-    try:
-        with tempfile.TemporaryFile(dir=path.absolute().parent):
-            pass
-    except OSError as error:
+    report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
+    if report:
+        try:
+            check_writable(Path(report))
+        except ValueError as error:
+            raise pytest.UsageError(f"--conformance-report {error}") from error
+    if kept and Path(kept).exists() and not Path(kept).is_dir():
         raise pytest.UsageError(
-            f"--conformance-report {path}: no file can be written in {path.absolute().parent} ({error.strerror}); "
-            f"name a folder that exists and is writable"
-        ) from error
-    if path.is_dir():
-        raise pytest.UsageError(f"--conformance-report {path}: this is a folder; name a file in it")
+            f"--compile-cache {kept}: this is no folder; name one, which is made where there is none"
+        )
+    config.pluginmanager.register(Conformance(config), NAME)
 
 
 class Conformance:

@@ -199,6 +199,14 @@ def test_crash_is_one_error(ab):
     assert "the process of --to ended early, with exit code 11" in done.stderr
 
 
+def test_rounds_that_could_not_be_written_are_not_timed(tmp_path):
+    """A file in no folder is refused before an environment is made."""
+    lost = tmp_path / "nowhere" / "rounds.json"
+    done = CliRunner().invoke(app, ["ab", "--from", "jax==0.0.1", "--to", "jax==0.0.1", "--json", str(lost)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"meshproof: {lost}: no file can be written in {lost.parent}")
+
+
 def test_nothing_to_compare_is_an_error(ab):
     """A selection without a benchmark is no green verdict."""
     done = ab("work 1.0", "work 1.0", "-k", "nothing")

@@ -61,6 +61,13 @@ def test_an_unwritable_report_fails_before_the_first_test(tmp_path):
     assert_refused(run_suites("--conformance-report", tmp_path), "this is a folder")
 
 
+def test_a_cache_that_is_no_folder_is_refused(tmp_path):
+    """A file, in which JAX would keep nothing and say nothing."""
+    kept = tmp_path / "kept"
+    kept.write_text("")
+    assert_refused(run_suites("--compile-cache", kept), f"--compile-cache {kept}: this is no folder")
+
+
 def test_too_few_devices_are_not_a_pass(tmp_path):
     """With three devices the cases that need eight are not exercised, loudly and by reason."""
     path = tmp_path / "report.json"

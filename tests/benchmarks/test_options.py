@@ -71,10 +71,12 @@ def test_header_says_what_is_timed(tmp_path, plugin, arguments, header, platform
         (["--target", "native", "--target", "cpu"], "one process times one target"),
         (["--size", "small", "--impl", "mine"], "--size small --impl mine: sizes are the book's"),
         (["--size", "huge"], "invalid choice: 'huge'"),
+        (["--benchmark-min-rounds=50"], "--benchmark-min-rounds=50: benchmarks/ has its own number of rounds"),
+        (["--benchmark-warmup", "off"], "--benchmark-warmup: benchmarks/ has its own number of rounds"),
     ],
 )
 def test_what_cannot_be_timed_is_an_error(tmp_path, arguments, message):
-    """No accelerator, two targets, a size that is nobody's: a usage error that says so, no skip."""
+    """No accelerator, two targets, a size that is nobody's, options without effect: an error that says so, no skip."""
     collected = collect(tmp_path, NO_BACKEND, *arguments)
     assert collected.returncode == pytest.ExitCode.USAGE_ERROR
     assert message in collected.stderr

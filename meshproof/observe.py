@@ -209,7 +209,7 @@ class _Session:
         return lambda path: contract.spec(part, path)
 
     def batch_layout(self) -> BatchLayout:
-        placed = dict(leaves(self.batches[0]))
+        placed = dict(leaves(canonical(self.batches[0], "shard_batch")))
         fields = observe_layout(placed, self.strategy.mesh, self.declared("batch"))
         return BatchLayout(fields, displaced(placed, host(self.host_batches[0])))
 

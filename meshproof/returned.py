@@ -63,7 +63,9 @@ def canonical(returned: Any, member: str) -> Tree:
     """The canonical tree that a member returned. Raises ``TypeError``."""
     expected = "expected nested dicts with string keys and an array at every leaf"
     if not isinstance(returned, Mapping):
-        raise TypeError(f"{member} returned {shown(returned)}, {expected}; in NNX take nnx.to_pure_dict(state)")
+        raise TypeError(
+            f"{member} returned {shown(returned)}, {expected}; of an NNX state take nnx.to_pure_dict(state)"
+        )
     for key in keys(returned):
         if "/" in str(key):
             raise TypeError(

@@ -186,6 +186,16 @@ def test_nothing_to_bisect_is_one_error(good, bad, words):
         bisect(good, bad, planted("jax", "0.9.1"))
 
 
+def test_what_cannot_be_told_is_not_the_same():
+    """Runs on other devices, in which nothing else differs."""
+
+    def run(pins):
+        return report(jax=pins["jax"], device_count=8 if pins["jax"] == "0.9.0" else 4)
+
+    with pytest.raises(BisectError, match="cannot be told what --bad changes: the devices differ: device_count 8 ag"):
+        bisect(stack(), stack("0.12.0"), run)
+
+
 @pytest.mark.parametrize("text", ["jax", "jax>=0.9", "jax==0.9.*", "jax==0.9.0,!=0.9.1"])
 def test_only_releases_can_be_bisected(text):
     """A range has no place between two others."""

@@ -119,6 +119,7 @@ def test_what_no_run_can_start_from_is_named(member, returned, words):
             "parameters has the key 'net/~', expected one without",
         ),
         ("gradients", None, "gradients", "gradients returned a NoneType, None, expected nested dicts"),
+        ("shard_batch", (jnp.zeros(8),), "batch", "shard_batch returned a tuple of 1 (ArrayImpl), expected nested di"),
     ],
 )
 def test_what_cannot_be_read_is_named(member, returned, part, words):

@@ -107,12 +107,15 @@ def _resolved(pins: Pins, report: Mapping[str, Any]) -> Pins:
 
 
 def _symptom(good: dict[str, Any], bad: dict[str, Any], clause: str | None) -> Difference:
+    compared = compare(good, bad)
     found = [
         difference
-        for difference in compare(good, bad).differences
+        for difference in compared.differences
         if difference.change in SOUGHT and difference.kind != "compile"
         if clause is None or (difference.place == clause and difference.kind in ("clause", "margin"))
     ]
+    if not found and compared.cannot_tell:
+        raise BisectError(f"it cannot be told what --bad changes: {compared.cannot_tell[0]}")
     if not found:
         what = f"{clause} says the same" if clause else "all facts are the same"
         raise BisectError(f"{what} on --good and on --bad: there is no change to find; choose other cases with -k")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 import pytest
@@ -116,10 +117,17 @@ def ready(case: Case) -> Iterator[Case]:
         yield case
 
 
+@pytest.fixture(scope="session")
+def compile_seconds() -> dict[str, float | None]:
+    """How long it took to compile the step of each case when that was done first."""
+    return {}
+
+
 @pytest.fixture
-def step(ready: Case, pytestconfig: pytest.Config) -> Program | None:
+def step(ready: Case, pytestconfig: pytest.Config, compile_seconds: dict[str, float | None]) -> Program | None:
     """The compiled step, before anything is run; an error where the devices are too small for it."""
     if not has_member(ready.strategy, "shard_batch"):
         return None
     batch = ready.strategy.shard_batch(next(iter(ready.strategy.batches(1))))
-    return compile_fitting(ready, pytestconfig.getoption("impl"), batch)
+    program = compile_fitting(ready, pytestconfig.getoption("impl"), batch)
+    return program and replace(program, compile_seconds=compile_seconds.setdefault(ready.id, program.compile_seconds))

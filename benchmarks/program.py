@@ -10,18 +10,23 @@ from typing import Any
 
 import jax
 
+from benchmarks.caches import HIT, cache_events
 from meshproof.cases import Case, has_member
+from meshproof.compilations import EVENTS, compilations_of
 from meshproof.hlo import Collective, census
 from meshproof.memory import program_memory
 
 
 @dataclass(frozen=True)
 class Program:
-    """A function of a case, compiled ahead of time; JAX runs the same executable where the function is called."""
+    """A function of a case, compiled ahead of time; JAX runs the same executable where the function is called.
+
+    ``compile_seconds`` are those of tracing, lowering and compiling; ``None`` where JAX kept one of them.
+    """
 
     case: Case
     compiled: Any
-    compile_seconds: float
+    compile_seconds: float | None
 
     @cached_property
     def collectives(self) -> tuple[Collective, ...]:
@@ -58,9 +63,11 @@ def compile_program(case: Case, member: str, *arguments: Any) -> Program | None:
     function = getattr(case.strategy, member)
     if not hasattr(function, "lower"):
         return None
-    start = time.perf_counter()
-    compiled = function.lower(*arguments).compile()
-    return Program(case, compiled, time.perf_counter() - start)
+    with compilations_of() as events, cache_events() as cached:
+        start = time.perf_counter()
+        compiled = function.lower(*arguments).compile()
+        seconds = time.perf_counter() - start
+    return Program(case, compiled, seconds if set(events) >= EVENTS and HIT not in cached else None)
 
 
 def abstract_state(case: Case) -> Any | None:

@@ -227,7 +227,8 @@ class Timing:
         """Save with the times what `meshproof baseline promote` must know of the run."""
         outcomes = {comparison.name: comparison.outcome for comparison in self.comparisons}
         compared = {"baseline": str(self.baseline.path), "outcomes": outcomes} if self.baseline else None
-        output_json[NAME] = {"problems": self.problems, "compared": compared}
+        arguments = [*map(str, self.config.invocation_params.args)]
+        output_json[NAME] = {"arguments": arguments, "problems": self.problems, "compared": compared}
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Every comparison, and against what."""

@@ -12,6 +12,7 @@ from benchmarks.caches import HIT, MISS, CacheError, cache_events, check_cold, c
 from benchmarks.collectives import OPERATIONS, CollectiveWindow
 from benchmarks.device_time import busiest
 from benchmarks.peaks import PEAKS, utilisation
+from benchmarks.program import compile_program
 from benchmarks.window import WindowError
 from meshproof.compilations import compilations_of
 
@@ -54,6 +55,23 @@ def test_what_is_still_in_memory_is_neither():
         check_cold("case", compiled, cached)
     with pytest.raises(CacheError, match="still in memory"):
         check_warm("case", compiled, cached)
+
+
+def test_what_was_kept_has_no_compile_seconds(tmp_path):
+    """A program from memory or from the persistent cache was not compiled: the time that this took is none of it."""
+    case = SimpleNamespace(strategy=SimpleNamespace(loss=jax.jit(lambda x: jax.numpy.cos(x) * 5)))
+
+    def seconds():
+        return compile_program(case, "loss", jax.numpy.ones(3)).compile_seconds
+
+    with persistent_cache(tmp_path):
+        jax.clear_caches()
+        assert seconds() > 0 and seconds() is None
+        jax.clear_caches()
+        assert seconds() is None
+    with persistent_cache(None):
+        jax.clear_caches()
+        assert seconds() > 0
 
 
 def test_cache_settings_are_put_back(tmp_path):

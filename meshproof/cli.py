@@ -215,10 +215,10 @@ def show(folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Pa
 
     try:
         found = read_baselines(folder)
+        for each in found:
+            write_baseline(each, typer.echo)
     except RunError as error:
         fail(str(error))
-    for each in found:
-        write_baseline(each, typer.echo)
     if not found:
         fail(f"there is no baseline in {folder}; `meshproof baseline promote RUN.json` makes one")
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
-import jsonschema_rs
 from packaging.version import InvalidVersion, Version
 
 from meshproof.files import replace_text
+from meshproof.schemas import flaw, parse_json, read_schema
 
 SCHEMA = 2
 """The version of the report's format; raised whenever a reader of the old one would misread the new one."""
@@ -61,19 +59,13 @@ def describe_stack(environment: Mapping[str, Any] | None) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a report."""
-    text = files("meshproof").joinpath("report.schema.json").read_text(encoding="utf-8")
-    return json.loads(text)  # type: ignore[no-any-return]
-
-
-@cache
-def _validator() -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(schema())
+    return read_schema("report")
 
 
 def read_report(path: Path) -> dict[str, Any]:
     """A report as `write_report` writes it. Raises `ReportError`."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        report = parse_json(path.read_text(encoding="utf-8"))
         json.dumps(report, ensure_ascii=False).encode()
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}; expected a report of a run") from error
@@ -100,13 +92,8 @@ def _flaw(report: Any) -> str | None:
     if isinstance(report, dict) and isinstance(report.get("schema"), int) and report["schema"] != SCHEMA:
         told = "it has facts that the older had not, so nothing can convert one: run the suites of that stack again"
         return f"a report of schema {report['schema']}; this meshproof reads schema {SCHEMA}: {told}"
-    try:
-        error = next(_validator().iter_errors(report), None)
-    except (ValueError, RecursionError) as unreadable:
-        return f"this is JSON, but no report: {unreadable}"
-    if error is not None:
-        return f"this is JSON, but no report: at {_place(error.instance_path)}: {error.message[:200]}"
-    return None
+    found = flaw(report, "report")
+    return found and f"this is JSON, but no report: {found}"
 
 
 def _unknown_stack(environment: Mapping[str, Any] | None) -> str | None:
@@ -120,12 +107,3 @@ def _unknown_stack(environment: Mapping[str, Any] | None) -> str | None:
         except InvalidVersion:
             return f"at environment.{name}: {installed!r} is no version; expected one, as in 0.10.2"
     return None
-
-
-def _place(path: list[str | int]) -> str:
-    words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return "".join(words).removeprefix(".") or "its top"
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")

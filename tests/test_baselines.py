@@ -11,6 +11,7 @@ from meshproof.timing.comparison import compare
 from meshproof.timing.runs import Benchmark, RunError, read_run
 from tests.timings import FACTS, IDENTITY, entry, run, save
 
+STEPS = {"steps_per_window": 10}
 A, B, RENAMED = (f"test_toy.py::test_time[{name}]" for name in ("a", "b", "renamed"))
 
 
@@ -112,6 +113,60 @@ def test_what_is_not_like_the_baseline_is_accepted_by_name(tmp_path, folder, ent
     promote([path], folder, [kind])
 
 
+def test_what_changed_and_is_slower_is_accepted_as_both(tmp_path, folder):
+    """An upgrade that moves a fact of every benchmark hides no time."""
+    slow = save(tmp_path / "slow.json", entry(A, 0.2, seed=1, facts={}), entry(B, seed=1, facts={}))
+    with pytest.raises(RunError, match=r"say so: --accept 'slower'$") as refused:
+        promote([slow], folder, ["changed"])
+    assert "test_time[a]: changed: " in str(refused.value) and "test_time[b]" not in str(refused.value)
+    promote([slow], folder, ["changed", "slower"])
+
+
+def test_many_small_steps_are_one_large_one(tmp_path, folder):
+    """Each run is as fast as the one before, and the last is slower than the first: it is accepted as such."""
+    runs = [save(tmp_path / f"{n}.json", entry(A, 0.1 * 1.03**n, seed=n), entry(B, seed=n)) for n in range(1, 4)]
+    promote(runs[:1], folder)
+    promote(runs[1:2], folder)
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower: .* 1.09× .*, since the first that was promoted"):
+        promote(runs[2:], folder)
+    promote(runs[2:], folder, ["slower"])
+    promote([save(tmp_path / "same.json", entry(A, 0.1 * 1.03**3, seed=9), entry(B, seed=9))], folder)
+
+
+def test_each_size_has_its_own_baseline(tmp_path, folder):
+    """A run of another size replaces none, on the same machine or another."""
+    small = save(tmp_path / "small.json", entry(A, identity={"size": "small"}))
+    path = promote([small], folder)
+    assert path.name == "cpu-cpu-8-some-cpu-small.json"
+    assert len(read_baselines(folder)) == 2
+    promote([save(tmp_path / "again.json", entry(A, seed=1, identity={"size": "small"}))], folder)
+    elsewhere = save(tmp_path / "elsewhere.json", entry(A, identity={"size": "small", "host": "Other CPU"}))
+    with pytest.raises(RunError, match=r"is of another machine: .*host was 'Some CPU', is 'Other CPU'"):
+        promote([elsewhere], folder)
+
+
+def test_two_baselines_of_one_machine_are_an_error(folder):
+    """A copy that was left beside it is compared with by nobody, and replaced by no promotion."""
+    [path] = folder.iterdir()
+    (folder / "a-copy.json").write_bytes(path.read_bytes())
+    with pytest.raises(RunError, match=r"a-copy.json and \S+some-cpu.json are all of this machine: remove"):
+        choose(read_baselines(folder), read_baseline(path).machine)
+
+
+def test_a_busy_host_slows_no_busy_device():
+    """Where the device worked all the time, witnesses of the host excuse nothing; where it waited, they do."""
+
+    def outcome(busy):
+        measured = {"device_seconds": busy}
+        old, new = (
+            Benchmark.parse(entry(A, 0.1 * factor, seed=1, witness=0.01 * factor, measured=measured, identity=STEPS))
+            for factor in (1, 1.3)
+        )
+        return compare([old], new).outcome
+
+    assert (outcome(0.013), outcome(0.005), outcome(None)) == ("slower", "cannot tell", "cannot tell")
+
+
 @pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not come to its end (interrupted)"}])
 def test_broken_run_is_never_promoted(tmp_path, problems):
     """A run in which a test failed, or that was interrupted, is no baseline, whatever is accepted."""
@@ -137,6 +192,8 @@ def test_several_runs_are_one_baseline(tmp_path):
         (entry(A, facts={}), "flops was"),
         (entry(A, identity={"host": "Other CPU"}), "host was 'Some CPU', is 'Other CPU'"),
         (entry(B), r"test_time\[a\] was 'there', is not there"),
+        (entry(A), r"test_time\[a\] has the same times in both: they are one run"),
+        (entry(A, 0.3, seed=1), r"test_time\[a\] took 3.\d\d× \[.*of its time: less than that would never be called"),
     ):
         with pytest.raises(RunError, match=f"not runs of the same code: .*{message}"):
             promote([first, save(tmp_path / "other.json", other)], tmp_path / "baselines")
@@ -160,6 +217,12 @@ def test_plain_run_is_not_promoted(tmp_path):
         (json.dumps(run(entry(A))).replace('"data"', '"nothing"'), "saved without its rounds"),
         (json.dumps(run(entry(A, witnesses={}))), "no witnesses; time it with benchmark.pedantic"),
         (json.dumps(run(entry(A))).replace('"dtype"', '"type"'), "does not say its dtype"),
+        (
+            json.dumps(run(entry(A, witnesses={"one core": []}))),
+            r"at benchmarks\[0\].extra_info.witnesses.one core: \[\]",
+        ),
+        (json.dumps(run(entry(A, witnesses={"one core": [float("nan")]}))), "NaN is no number"),
+        (json.dumps(run(entry(A)) | {"meshproof": {"problems": [7]}}), r"at meshproof.problems: \[7\] is not of type"),
     ],
 )
 def test_unreadable_run_is_one_error(tmp_path, text, message):
@@ -168,6 +231,23 @@ def test_unreadable_run_is_one_error(tmp_path, text, message):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RunError, match=message):
         read_run(path)
+
+
+@pytest.mark.parametrize("runs", [None, [], [{"benchmarks": []}], 7])
+def test_a_baseline_without_a_benchmark_is_refused(folder, runs):
+    """It is one line, of the command too."""
+    [path] = folder.iterdir()
+    path.write_text(json.dumps({"schema": 1, "runs": runs}), encoding="utf-8")
+    shown = CliRunner().invoke(app, ["baseline", "show", "--folder", str(folder)])
+    assert shown.exit_code == 2 and "holds no run, or one without a benchmark; promote one" in shown.stderr
+
+
+def test_too_few_rounds_are_no_baseline(tmp_path):
+    """What no later run could be compared with."""
+    few = entry(A)
+    few["stats"]["data"] = few["stats"]["data"][:7]
+    with pytest.raises(RunError, match=r"test_time\[a\]: 7 rounds; expected 8 or more"):
+        promote([save(tmp_path / "few.json", few)], tmp_path / "baselines")
 
 
 def test_other_schema_is_refused(tmp_path, folder):

@@ -38,7 +38,7 @@ def invoke(*arguments):
         (json.dumps({"benchmarks": [train_step()]}), "was saved without meshproof's plugin"),
         (json.dumps(run(train_step(steps_per_window=0))), "steps_per_window is 0; expected a number from 1 on"),
         (json.dumps(run(train_step(mesh={"data": "8"}))), "mesh is {'data': '8'}; expected sizes by axis"),
-        (json.dumps(run(train_step(seconds=0))), "expected two or more positive numbers of seconds"),
+        (json.dumps(run(train_step(seconds=0))), "at benchmarks[0].stats.data[0]: 0 is less than"),
         (json.dumps(run(train_step(measured={"mfu": "high"}))), "mfu is 'high'; expected a positive number, or null"),
         (
             json.dumps(run(train_step(test="test_init_time"))),

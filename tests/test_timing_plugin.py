@@ -198,6 +198,17 @@ def test_failed_benchmark_is_not_saved(promoted):
     assert saved.problems == {"toys/test_toy.py::test_time[a]": "failed in call"}
 
 
+@pytest.mark.parametrize("test", ["def test_time(broken, benchmark): pass", "def test_itself(): assert False"])
+def test_what_fails_before_it_is_timed_is_known(benchmarks, test):
+    """A fixture that raises before there is a benchmark, or a test without one: the run is never promoted."""
+    toys = benchmarks.path / "toys" / "test_broken.py"
+    toys.write_text(f"import pytest\n@pytest.fixture\ndef broken(): raise ValueError\n{test}\n", encoding="utf-8")
+    run = benchmarks.run("toys", "--benchmark-autosave", a={})
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED and "1 passed" in run.stdout
+    with pytest.raises(RunError, match=r"nothing can be accepted of it: .*test_broken.py::test_\w+: failed in "):
+        promote(benchmarks.saved, benchmarks.baselines)
+
+
 def test_interrupted_run_is_never_promoted(benchmarks):
     """What Ctrl-C left is saved as what it is."""
     run = benchmarks.run("toys", "--benchmark-autosave", a={}, b={"interrupt": True})
@@ -213,8 +224,8 @@ def test_threshold_is_the_users(promoted):
     assert_failed(promoted.compare("--benchmark-compare-fail", "median:10%", **slow), "slower")
     for rule in ("min:5%", "median:0.001"):
         assert_refused(promoted.compare("--benchmark-compare-fail", rule, **slow), "such as median:10%")
-    alone = promoted.run("toys", "--benchmark-compare-fail", "median:5%", **slow)
-    assert_refused(alone, "add --benchmark-compare")
+    for option in (["--benchmark-compare-fail", "median:5%"], ["--baselines", "elsewhere"]):
+        assert_refused(promoted.run("toys", *option, **slow), f"{option[0]} ", "add --benchmark-compare")
 
 
 def test_witnesses_are_measured_beside_every_round(benchmarks):
@@ -233,3 +244,4 @@ def test_nothing_timed_is_refused(promoted):
     assert_refused(promoted.compare("--benchmark-disable", a={}), "nothing would be timed")
     assert_refused(promoted.compare("-n", "2", a={}), "pytest-xdist: nothing would be timed")
     assert_refused(promoted.run("--benchmark-compare", "toys", a={}), "toys is a folder", "put the path before it")
+    assert_refused(promoted.run("toys", "--benchmark-compare=", a={}), "what follows = is empty; leave out both")

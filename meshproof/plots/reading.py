@@ -161,8 +161,8 @@ def _flaws(benchmark: Benchmark) -> Iterator[str]:
         yield f"pipeline is {counts!r}; expected the numbers of {', '.join(PIPELINE)}, or null"
     if identity.get("batch_size") is not None and not _is_number(identity["batch_size"]):
         yield f"batch_size is {identity['batch_size']!r}; expected a number of examples, or null"
-    if len(seconds) < 2 or not all(map(_is_number, seconds)):
-        yield f"its rounds are {list(seconds)!r:.80}; expected two or more positive numbers of seconds"
+    if len(seconds) < 2:
+        yield f"its rounds are {list(seconds)}; expected two or more"
     mfu = benchmark.measured.get("mfu")
     if mfu is not None and not _is_number(mfu):
         yield f"mfu is {mfu!r}; expected a positive number, or null"

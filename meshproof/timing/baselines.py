@@ -6,17 +6,21 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from meshproof.files import replace_text
 from meshproof.timing.comparison import Comparison, compare, differences
-from meshproof.timing.ratios import THRESHOLD
-from meshproof.timing.runs import Benchmark, Run, RunError, parse_run, read_json, read_run
+from meshproof.timing.ratios import ROUNDS, THRESHOLD, compare_runs
+from meshproof.timing.runs import MACHINE, Benchmark, Run, RunError, parse_run, read_json, read_run
 
 FOLDER = "benchmarks/baselines"
 SCHEMA = 1
 """The version of a baseline's format."""
+
+APART = 1.5
+"""The ratio of two runs of one baseline from which on one of them was disturbed, or is of other code."""
 
 ACCEPTABLE = {
     "slower": "a time that is slower",
@@ -31,10 +35,15 @@ ACCEPTABLE = {
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a machine's later runs are held against: one run, or several of the same code."""
+    """What a machine's later runs are held against: one run, or several of the same code.
+
+    ``anchor`` are the runs that it began with, or those at which a slower time or another identity was last accepted:
+    against these many small changes add up that each baseline allowed alone.
+    """
 
     path: Path
     runs: Sequence[Run]
+    anchor: Sequence[Run]
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -63,13 +72,15 @@ def read_baseline(path: Path) -> Baseline:
     """A baseline, or a single run in its place. Raises `RunError`."""
     raw = read_json(path)
     if not isinstance(raw, dict) or "runs" not in raw:
-        return Baseline(path, [read_run(path)])
+        alone = [read_run(path)]
+        return Baseline(path, alone, alone)
     if raw.get("schema") != SCHEMA:
         raise RunError(f"{path} has schema {raw.get('schema')!r}, this meshproof reads {SCHEMA}; promote a run anew")
-    runs = [parse_run(run, path) for run in raw["runs"]]
-    if not runs:
-        raise RunError(f"{path} holds no run; promote one")
-    return Baseline(path, runs)
+    held = [raw["runs"], raw.get("anchor", raw["runs"])]
+    runs, anchor = ([parse_run(run, path) for run in part] if isinstance(part, list) else [] for part in held)
+    if not (runs and anchor and all(run.benchmarks for run in (*runs, *anchor))):
+        raise RunError(f"{path} holds no run, or one without a benchmark; promote one")
+    return Baseline(path, runs, anchor)
 
 
 def read_baselines(folder: Path) -> list[Baseline]:
@@ -78,62 +89,95 @@ def read_baselines(folder: Path) -> list[Baseline]:
 
 
 def choose(baselines: Sequence[Baseline], machine: Mapping[str, Any]) -> Baseline:
-    """That of a machine. Raises `RunError` that names what differs from each of the others."""
-    for baseline in baselines:
-        if baseline.machine == machine:
-            return baseline
+    """That of a machine. Raises `RunError` where there are two, or that names what differs from each of the others."""
+    if own := _own(baselines, machine):
+        return own
     advice = "run on that machine, or promote a run of this one with `meshproof baseline promote RUN --accept machine`"
     raise RunError(f"{_foreign(baselines, machine)}; {advice}")
+
+
+def _own(baselines: Sequence[Baseline], machine: Mapping[str, Any]) -> Baseline | None:
+    found = [baseline for baseline in baselines if baseline.machine == machine]
+    if len(found) > 1:
+        paths = " and ".join(str(baseline.path) for baseline in found)
+        raise RunError(f"{paths} are all of this machine: remove those that are not to be compared with")
+    return found[0] if found else None
 
 
 def promote(paths: Sequence[Path], folder: Path, accepted: Collection[str] = ()) -> Path:
     """Make runs of the same code the baseline of their machine; returns the file.
 
-    The first run is held against the baseline that stands, and the others against the first. Raises `RunError` that
-    names everything that is in the way, and what of it can be accepted.
+    Each is held against the others and against the baseline that stands. Raises `RunError` that names everything that
+    is in the way, and what of it can be accepted.
     """
     runs = [read_run(path) for path in paths]
     if unknown := sorted(set(accepted) - set(ACCEPTABLE)):
         raise RunError(f"--accept {', '.join(unknown)}: expected some of {', '.join(ACCEPTABLE)}")
-    if broken := [f"{run.path}: {test}: {why}" for run in runs for test, why in run.problems.items()]:
+    if broken := [f"{run.path}: {test}: {why}" for run in runs for test, why in (*run.problems.items(), *_short(run))]:
         raise RunError("not promoted, and nothing can be accepted of it: " + "\n  ".join(broken))
-    for run in runs[1:]:
-        _check_alike(runs[0], run)
-    obstacles = list(_obstacles(runs, read_baselines(folder)))
+    for run, other in combinations(runs, 2):
+        _check_alike(run, other)
+    baselines = read_baselines(folder)
+    standing = _own(baselines, runs[0].machine)
+    obstacles = list(_obstacles(runs, baselines, standing))
     if barred := [(kind, line) for kind, line in obstacles if kind not in accepted]:
         kinds = " ".join(f"--accept {kind!r}" for kind in dict(barred))
         lines = "\n  ".join(line for _, line in barred)
         raise RunError(f"not promoted:\n  {lines}\n  where all of this is meant, say so: {kinds}")
-    machine = runs[0].machine
-    path = folder / f"{_slug(machine)}.json"
+    kept = standing and standing.anchor if {"slower", "refused"}.isdisjoint(dict(obstacles)) else None
+    held = {"runs": runs, "anchor": kept or runs}
+    baseline = {"schema": SCHEMA, "machine": runs[0].machine}
+    path = folder / f"{_slug(runs[0].machine)}.json" if standing is None else standing.path
     folder.mkdir(parents=True, exist_ok=True)
-    baseline = {"schema": SCHEMA, "machine": machine, "runs": [run.raw for run in runs]}
-    replace_text(path, json.dumps(baseline, indent=1))
+    replace_text(path, json.dumps(baseline | {part: [run.raw for run in held[part]] for part in held}, indent=1))
     return path
 
 
-def _obstacles(runs: Sequence[Run], baselines: Sequence[Baseline]) -> Iterator[tuple[str, str]]:
+def _short(run: Run) -> Iterator[tuple[str, str]]:
+    """Benchmarks of too few rounds to be compared with, and why."""
+    for name, benchmark in run.benchmarks.items():
+        if len(benchmark.sample.seconds) < ROUNDS:
+            yield name, f"{len(benchmark.sample.seconds)} rounds; expected {ROUNDS} or more"
+
+
+def _obstacles(
+    runs: Sequence[Run], baselines: Sequence[Baseline], standing: Baseline | None
+) -> Iterator[tuple[str, str]]:
     """Each thing that speaks against a promotion: what must be accepted, and why."""
-    own = [baseline for baseline in baselines if baseline.machine == runs[0].machine]
-    if baselines and not own:
-        yield "machine", _foreign(baselines, runs[0].machine)
+    if standing is None:
+        machine = {key: runs[0].machine[key] for key in MACHINE}
+        if baselines and not any(machine.items() <= baseline.machine.items() for baseline in baselines):
+            yield "machine", _foreign(baselines, runs[0].machine)
+        for run in runs:
+            for name, outcome in run.outcomes.items():
+                if outcome in ACCEPTABLE:
+                    yield outcome, f"{run.path}: {name}: {outcome}, says the run itself"
+        return
+    anchor = Baseline(standing.path, standing.anchor, standing.anchor)
     for run in runs:
-        for baseline in own:
-            found = baseline.compare(run.benchmarks)
-            yield from ((each.outcome, f"{run.path}: {each}") for each in found if each.outcome in ACCEPTABLE)
-        for name, outcome in {} if own else run.outcomes.items():
-            if outcome in ACCEPTABLE:
-                yield outcome, f"{run.path}: {name}: {outcome}, says the run itself"
+        found = standing.compare(run.benchmarks)
+        for each in found:
+            kinds = dict.fromkeys((each.outcome, each.verdict))
+            yield from ((kind, f"{run.path}: {each}") for kind in kinds if kind in ACCEPTABLE)
+        told = {each.name for each in found if each.verdict == "slower"}
+        for each in anchor.compare(run.benchmarks):
+            if each.verdict == "slower" and each.name not in told:
+                yield "slower", f"{run.path}: {each}, since the first that was promoted"
 
 
 def _check_alike(first: Run, other: Run) -> None:
-    """Several runs are one baseline only where they differ in nothing but time."""
+    """Several runs are one baseline only where they differ in nothing but time, and in time by less than `APART`."""
     reasons = list(differences(first.machine, other.machine))
     reasons += differences(dict.fromkeys(first.benchmarks, "there"), dict.fromkeys(other.benchmarks, "there"))
     for name in first.benchmarks.keys() & other.benchmarks.keys():
         for part in ("identity", "facts", "stack"):
             old, new = (getattr(run.benchmarks[name], part) for run in (first, other))
             reasons += [f"{name}: {line}" for line in differences(old, new)]
+        old, new = (run.benchmarks[name].sample for run in (first, other))
+        if old == new:
+            reasons.append(f"{name} has the same times in both: they are one run")
+        elif reasons == [] and not 1 / APART < (ratio := compare_runs([old], new)).guess < APART:
+            reasons.append(f"{name} took {ratio} of its time: less than that would never be called slower")
     if reasons:
         raise RunError(f"{first.path} and {other.path} are not runs of the same code: {'; '.join(reasons)}")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from meshproof.timing.ratios import THRESHOLD, Ratio, SampleError, compare_runs, drift
+from meshproof.timing.ratios import THRESHOLD, Ratio, Sample, SampleError, Verdict, compare_runs, drift
 from meshproof.timing.runs import Benchmark
 
 Outcome = Literal[
@@ -19,7 +19,11 @@ FAILURES: tuple[Outcome, ...] = ("failed", "refused", "changed", "slower", "miss
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one benchmark; ``ratio`` is new over old time, ``machine`` that of the witnesses, least and most."""
+    """What came of one benchmark.
+
+    ``ratio`` is new over old time, and ``verdict`` what it says, whatever else decided; ``machine`` is that of the
+    witnesses, least and most.
+    """
 
     name: str
     outcome: Outcome
@@ -27,6 +31,7 @@ class Comparison:
     ratio: Ratio | None = None
     seconds: tuple[float, float] | None = None
     machine: tuple[float, float] | None = None
+    verdict: Verdict | None = None
 
     @property
     def failed(self) -> bool:
@@ -45,8 +50,9 @@ def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHO
         advice = "times of different things are not compared; compare with a run like this one, or promote this one"
         return Comparison(new.name, "refused", (*(f"{line} in its identity" for line in odd), advice))
     try:
-        ratio = compare_runs([benchmark.sample for benchmark in old], new.sample)
-        moved = [factor for each in old for factor in drift(each.sample, new.sample).values()] or [1.0]
+        *was, now = _samples([*old, new])
+        ratio = compare_runs(was, now)
+        moved = [factor for each in was for factor in drift(each, now).values()] or [1.0]
     except SampleError as error:
         return Comparison(new.name, "refused", (str(error),))
     seconds = (median(second for each in old for second in each.sample.seconds), median(new.sample.seconds))
@@ -56,8 +62,14 @@ def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHO
     if verdict == "slower":
         details.append(f"{seconds[0]:.4g} s was, {seconds[1]:.4g} s is: {ratio}")
     return Comparison(
-        new.name, "changed" if changed else verdict, tuple(details), ratio, seconds, (min(moved), max(moved))
+        new.name, "changed" if changed else verdict, tuple(details), ratio, seconds, (min(moved), max(moved)), verdict
     )
+
+
+def _samples(benchmarks: Sequence[Benchmark]) -> list[Sample]:
+    """Their rounds, with the witnesses, which are of the host, unless no host could slow any of them."""
+    unslowed = all(each.device_bound for each in benchmarks)
+    return [replace(each.sample, witnesses={}) if unslowed else each.sample for each in benchmarks]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -27,7 +27,7 @@ SAVE = "`pytest benchmarks/ --benchmark-autosave` saves a run, `meshproof baseli
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where baselines are; all else are pytest-benchmark's options."""
     group = parser.getgroup("meshproof")
-    group.addoption("--baselines", default=FOLDER, metavar="DIR", help=f"of --benchmark-compare (default {FOLDER})")
+    group.addoption("--baselines", metavar="DIR", help=f"of --benchmark-compare (default {FOLDER})")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,15 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     asked, option.benchmark_compare = option.benchmark_compare, []
     rules, option.benchmark_compare_fail = option.benchmark_compare_fail, None
     option.benchmark_save_data = True
-    threshold = THRESHOLD
-    if rules:
-        threshold = read_threshold(rules)
-        if not asked:
-            raise pytest.UsageError("--benchmark-compare-fail says when a comparison fails; add --benchmark-compare")
-    if asked:
+    threshold, compares = read_threshold(rules) if rules else THRESHOLD, asked != []  # pytest-benchmark's default
+    if compares:
         _refuse_untimed(config)
+    elif rules:
+        raise pytest.UsageError("--benchmark-compare-fail says when a comparison fails; add --benchmark-compare")
+    elif option.baselines:
+        raise pytest.UsageError(f"--baselines {option.baselines} is of a comparison; add --benchmark-compare")
     try:
-        baselines = find_baselines(asked, Path(option.baselines), option.benchmark_storage) if asked else []
+        folder = Path(option.baselines or FOLDER)
+        baselines = find_baselines(asked, folder, option.benchmark_storage) if compares else []
     except RunError as error:
         raise pytest.UsageError(f"--benchmark-compare: {error}") from error
     config.pluginmanager.register(Timing(config, baselines, threshold), PLUGIN)
@@ -70,6 +71,8 @@ def find_baselines(asked: Any, folder: Path, storage: str) -> list[Baseline]:
         if found := read_baselines(folder):
             return found
         raise RunError(f"there is no baseline in {folder}; {SAVE}, and --baselines names another folder")
+    if not asked:
+        raise RunError("what follows = is empty; leave out both to compare with the baseline of this machine")
     path = Path(asked)
     if path.is_dir():
         raise RunError(f"{asked} is a folder: what follows --benchmark-compare is its value; put the path before it")
@@ -149,16 +152,15 @@ class Timing:
         """Fail the test whose time or facts are worse than the baseline's; save no time of one that failed itself."""
         report: Any = yield
         fixture = getattr(item, "funcargs", {}).get("benchmark")
-        if fixture is None:
-            return report  # type: ignore[no-any-return]
         if report.failed:
-            fixture.has_error = True
             self.problems[item.nodeid] = f"failed in {report.when}"
-        elif report.skipped:
+            if fixture is not None:
+                fixture.has_error = True
+        elif report.skipped and "benchmark" in item.fixturenames:
             self.skipped[item.nodeid] = str(
                 report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
             )
-        elif report.when == "call" and self.baselines and fixture.stats:
+        elif report.when == "call" and self.baselines and fixture is not None and fixture.stats:
             try:
                 comparison = self.compare(Benchmark.parse(fixture.stats.as_dict()))
             except RunError as error:

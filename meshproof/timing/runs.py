@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from meshproof.timing.ratios import Sample
+from meshproof.schemas import flaw, parse_json
+from meshproof.timing.ratios import THRESHOLD, Sample
 
 NAME = "meshproof"
 """The part of a run's JSON that is ours."""
 
 MACHINE = ("platform", "device_kind", "devices", "host")
 """What of a benchmark's identity is the machine's; the rest is the benchmark's own."""
+
+BASELINE = (*MACHINE, "size")
+"""What one baseline is of: a machine, and the size of what is timed where that is said."""
 
 IDENTITY = (*MACHINE, "dtype", "model")
 """What every benchmark must say of itself; two that say nothing would be comparable."""
@@ -38,8 +43,14 @@ class Benchmark:
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """Where it was timed."""
-        return {key: self.identity.get(key) for key in MACHINE}
+        """Where it was timed, and at which size."""
+        return {key: self.identity[key] for key in BASELINE if key in self.identity}
+
+    @property
+    def device_bound(self) -> bool:
+        """Whether a device was busy for all but `THRESHOLD` of the time, so that a slow host made nothing slower."""
+        busy, calls = self.measured.get("device_seconds"), self.identity.get("steps_per_window", 1)
+        return busy is not None and busy * calls >= (1 - THRESHOLD) * median(self.sample.seconds)
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> Benchmark:
@@ -69,24 +80,23 @@ class Run:
     @property
     def problems(self) -> dict[str, str]:
         """By test, or by ``the run`` itself, what failed; empty where nothing did."""
-        try:
-            return dict(self.raw[NAME]["problems"])
-        except (KeyError, TypeError, ValueError):
+        if not self.raw.get(NAME):
             return {"the run": "was saved without meshproof's plugin; nothing tells whether its tests passed"}
+        return dict(self.raw[NAME]["problems"])
 
     @property
     def outcomes(self) -> dict[str, str]:
         """By benchmark, what came of the comparison while it ran; empty where there was none."""
-        return dict((self.raw.get(NAME, {}).get("compared") or {}).get("outcomes", {}))
+        compared = (self.raw.get(NAME) or {}).get("compared")
+        return dict(compared["outcomes"]) if compared else {}
 
     @property
     def machine(self) -> dict[str, Any]:
         """Where it was timed. Raises `RunError` where its benchmarks do not agree."""
         machines = {json.dumps(benchmark.machine): benchmark for benchmark in self.benchmarks.values()}
         if len(machines) != 1:
-            raise RunError(
-                f"{self.path} is of {len(machines)} machines: {'; '.join(machines) or 'it has no benchmark'}"
-            )
+            several = "; ".join(machines) or "it has no benchmark"
+            raise RunError(f"{self.path} is of {len(machines)} machines or sizes: {several}")
         return next(iter(machines.values())).machine
 
 
@@ -100,19 +110,21 @@ def read_run(path: Path) -> Run:
 
 def parse_run(raw: Mapping[str, Any], path: Path) -> Run:
     """A run from its JSON data; ``path`` is for messages. Raises `RunError`."""
+    if odd := flaw(raw, "run"):
+        raise RunError(f"{path} is no run: {odd}")
     try:
         benchmarks = [Benchmark.parse(entry) for entry in raw["benchmarks"]]
-    except (RunError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path}: {error if isinstance(error, RunError) else f'no run: {error!r}'}") from error
+    except RunError as error:
+        raise RunError(f"{path}: {error}") from error
     return Run(path, {benchmark.name: benchmark for benchmark in benchmarks}, raw)
 
 
 def read_json(path: Path) -> Any:
     """The data in a file. Raises `RunError` where it cannot be read or was cut off."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise RunError(f"cannot read {path}: {reason}") from error
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is no JSON, or cut off: {error}") from error

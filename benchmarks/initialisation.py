@@ -25,7 +25,7 @@ class Initialisation:
         return digest([host(dict(array_leaves(self.state)))])
 
     def check(self, *_):
-        """The state is there, finite, and that of the first time; nothing was compiled."""
+        """The state is there, finite, and that of the first time; nothing was compiled. It then makes room."""
         if not all(map(is_ready, jax.tree.leaves(self.state))):
             raise WindowError(f"{self.case.id}: init was not waited for")
         if self.events:
@@ -35,3 +35,4 @@ class Initialisation:
             raise WindowError(f"{self.case.id}: init made what is not finite: {finite}")
         if self.content() != self.first:
             raise WindowError(f"{self.case.id}: init made another state of the same key")
+        self.state = None

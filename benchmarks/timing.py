@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from benchmarks.device_time import device_seconds
@@ -22,7 +23,7 @@ def time_windows(benchmark: Any, window: Window, size: str, program: Program | N
     program = program or compile_program(case, member, window.set_up()[0][0], window.batches[0])
     window.warm_up()
     known = before(case, size, member, program) | {"judged_by": window.judge.name}
-    busy = device_seconds(lambda: window.run(*window.set_up()[0]))
+    busy = device_seconds(partial(window.run, *window.set_up()[0]))
     with compilations_of() as window.events:
         benchmark.pedantic(window.run, setup=window.set_up, teardown=window.check, rounds=ROUNDS, iterations=1)
         if benchmark.disabled:

@@ -70,7 +70,8 @@ class Window:
         raise WindowError(f"{self.case.id} still compiles in window {WARM_UPS}: {', '.join(sorted(set(events)))}")
 
     def set_up(self) -> tuple[tuple[Any], dict[str, Any]]:
-        """A fresh state that is there, not on its way: the step will donate it."""
+        """A fresh state that is there, not on its way: the step will donate it. The last one goes first."""
+        self.state = None
         return (jax.block_until_ready((self.start(), self.batches))[0],), {}
 
     def start(self) -> Any:
@@ -106,7 +107,7 @@ class Window:
 
     def check_numbers(self) -> None:
         """Hold all losses, and that of the state that was left behind, to their judge."""
-        _, metrics = self.strategy.train_step(self.state, self.batches[-1])
+        metrics = self.strategy.train_step(self.state, self.batches[-1])[1]  # no state is kept while a judge trains
         self.state = None
         self.judge_losses([*self.losses, metrics["loss"]])
 

@@ -22,7 +22,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.program import total
+from benchmarks.program import moved
 from benchmarks.window import STEPS, WindowError, is_ready
 from meshproof.hlo import census
 
@@ -126,10 +126,7 @@ class CollectiveWindow:
         seen = [(entry.operation, entry.executions, entry.bytes) for entry in found]
         if seen != [(self.name, 1, self.size)]:
             raise WindowError(f"{self.name} of {self.size} bytes: the compiled program has {seen or 'no collective'}")
-        return {
-            "bytes_by_axis": {AXIS: self.size},
-            "collectives": total((f"{entry.operation} over {AXIS}", entry.tensors) for entry in found),
-        }
+        return moved(found)
 
     def run(self) -> None:
         """The timed part."""

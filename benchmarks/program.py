@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,16 +44,10 @@ class Program:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What must not change: bytes by mesh axes, tensors by operation, memory and FLOPs, per device and call.
-
-        ``None`` is unknown.
-        """
+        """What must not change: what `moved` counts, memory and FLOPs, per device and call. ``None`` is unknown."""
         cost = self.compiled.cost_analysis() or {}
         return {
-            "bytes_by_axis": total((joined(entry.axes), entry.bytes) for entry in self.collectives),
-            "collectives": total(
-                (f"{entry.operation} over {joined(entry.axes)}", entry.tensors) for entry in self.collectives
-            ),
+            **moved(self.collectives),
             "peak_memory_bytes": self.needed_bytes,
             "flops": cost.get("flops"),
         }
@@ -80,9 +75,14 @@ def abstract_state(case: Case) -> Any | None:
     return shapes if known else None
 
 
-def joined(axes: tuple[str, ...]) -> str:
-    """Mesh axes as one name."""
-    return "×".join(axes)
+def moved(collectives: Iterable[Collective]) -> dict[str, dict[str, int | None]]:
+    """What a census counts: bytes by mesh axes; tensors, and executions, by operation and axes."""
+    named = [(entry, "×".join(entry.axes)) for entry in collectives]
+    return {
+        "bytes_by_axis": total((axes, entry.bytes) for entry, axes in named),
+        "collectives": total((f"{entry.operation} over {axes}", entry.tensors) for entry, axes in named),
+        "executions": total((f"{entry.operation} over {axes}", entry.executions) for entry, axes in named),
+    }
 
 
 def total(amounts: Any) -> dict[str, int | None]:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
 
 from benchmarks import host
 from benchmarks.caches import HIT, MISS, CacheError, cache_events, check_cold, check_warm, persistent_cache
@@ -128,6 +130,31 @@ def test_a_collective_that_compiles_while_timed_is_refused():
         window.run()
         with pytest.raises(WindowError, match=r"all-reduce of 4096 bytes compiled while it was timed: .*compile"):
             window.check()
+
+
+def test_one_collective_for_eight_changes_a_fact():
+    """Eight all-reduces move what one combined does, and are told apart; of a loop without an end they are unknown."""
+    mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))
+
+    def in_turn(values):
+        total = 0.0
+        for value in values:
+            total = jax.lax.psum(value + 0 * total, "data")
+        return total
+
+    def until(values):
+        return jax.lax.while_loop(lambda x: x.sum() < 9, lambda x: jax.lax.psum(x, "data"), values[0])
+
+    def facts(run):
+        mapped = jax.shard_map(run, mesh=mesh, in_specs=P("data"), out_specs=P(), check_vma=False)
+        case = SimpleNamespace(strategy=SimpleNamespace(loss=jax.jit(mapped)), mesh={"data": 8})
+        return compile_program(case, "loss", [jax.numpy.ones(8)] * 8).facts
+
+    one, eight = facts(lambda values: jax.lax.psum(values, "data")), facts(in_turn)
+    assert one["collectives"] == eight["collectives"] == {"all-reduce over data": 8}
+    assert one["bytes_by_axis"] == eight["bytes_by_axis"] == {"data": 32}
+    assert (one["executions"], eight["executions"]) == ({"all-reduce over data": 1}, {"all-reduce over data": 8})
+    assert facts(until)["executions"] == {"all-reduce over data": None}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from math import prod
 from typing import Any
 
@@ -20,9 +21,14 @@ class DoesNotFitError(Exception):
 def compile_fitting(case: Case, implementation: str, batch: Any) -> Program | None:
     """The step, compiled for shapes alone: nothing that is too large is made. ``None`` where it cannot be lowered so.
 
-    Raises `DoesNotFitError`, which names what it needs, what a device has, and a size that fits.
+    Raises `DoesNotFitError`, which names what it needs, what a device has, and a size that fits. Warns where the device
+    does not tell what it has.
     """
     program, held, limit = None, state_bytes(case), device_bytes()
+    if limit is None:
+        kind = jax.devices()[0].device_kind
+        warnings.warn(f"{kind} does not tell how much memory it has: whether a step fits is unknown", stacklevel=2)
+        return compile_abstract(case, batch)
     if held <= limit:
         program = compile_abstract(case, batch)
         held = (program and program.needed_bytes) or held
@@ -34,11 +40,17 @@ def compile_fitting(case: Case, implementation: str, batch: Any) -> Program | No
     return program
 
 
-def device_bytes() -> int:
-    """What one device has for JAX: its own limit, or the equal share of a virtual one in the host's memory."""
-    stats = jax.devices()[0].memory_stats() or {}
+def device_bytes() -> int | None:
+    """What one device has for JAX: its own limit, or the equal share of a virtual one in the host's memory.
+
+    ``None`` of an accelerator that does not tell: its memory is not the host's.
+    """
+    device = jax.devices()[0]
+    stats = device.memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
+    if device.platform != "cpu":
+        return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
 
 

@@ -1,7 +1,9 @@
 """The sizes are what they are named for, can be built without their memory, and are refused where they do not fit."""
 
+import os
 from dataclasses import replace
 from math import prod
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -117,6 +119,32 @@ def test_temporary_memory_counts(monkeypatch):
     monkeypatch.setattr(fit, "device_bytes", lambda: needed - 1)
     with pytest.raises(fit.DoesNotFitError, match=f"needs {needed:,} bytes .* nothing smaller is known to fit"):
         fit.compile_fitting(case, SIZES["tiny"], batch)
+
+
+@pytest.mark.parametrize(
+    ("platform", "stats", "known"),
+    [("gpu", {"bytes_limit": 7}, 7), ("gpu", None, None), ("tpu", {}, None), ("cpu", {"bytes_limit": 7}, 7)],
+)
+def test_memory_is_the_devices_own(monkeypatch, platform, stats, known):
+    """What an accelerator does not tell is unknown, and not the host's memory, which virtual devices share."""
+    device = SimpleNamespace(platform=platform, memory_stats=lambda: stats)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert fit.device_bytes() == known
+
+
+def test_virtual_devices_share_the_hosts_memory():
+    """Each an equal part."""
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert fit.device_bytes() == host // jax.local_device_count()
+
+
+def test_unknown_memory_refuses_nothing(monkeypatch):
+    """Where a device does not tell what it has, the step is compiled, and a warning says that nothing was judged."""
+    monkeypatch.setattr(fit, "device_bytes", lambda: None)
+    case = first("tiny")
+    batch = case.strategy.shard_batch(next(iter(case.strategy.batches(1))))
+    with pytest.warns(UserWarning, match="cpu does not tell how much memory it has: whether a step fits is unknown"):
+        assert fit.compile_fitting(case, SIZES["tiny"], batch).needed_bytes > 0
 
 
 def test_sizes_have_names():

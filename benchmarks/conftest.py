@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import jax
 import pytest
@@ -78,18 +79,20 @@ def native(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests marked ``fewer`` keep at size tiny only the first case of each strategy in `FEWER`."""
+    """Of tests marked ``fewer`` keep at size tiny only the first case of each strategy in `FEWER`.
+
+    The first of the book, in whatever order the tests are run: pytest-randomly has shuffled them.
+    """
     if size_of(config.getoption("impl")) != ON_CPU:
         return
     seen: set[tuple[str, str]] = set()
     left_out = []
-    for item in items:
-        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-        if case and item.get_closest_marker("fewer"):
-            key = (item.function.__name__, case.strategy.name)
-            if case.strategy.name not in FEWER or key in seen:
-                left_out.append(item)
-            seen.add(key)
+    fewer: list[Any] = [item for item in items if item.get_closest_marker("fewer")]
+    for item in sorted(fewer, key=lambda item: item.callspec.indices["case"]):
+        key = (item.function.__name__, item.callspec.params["case"].strategy.name)
+        if key[1] not in FEWER or key in seen:
+            left_out.append(item)
+        seen.add(key)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

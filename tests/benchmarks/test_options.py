@@ -25,6 +25,15 @@ from benchmarks import host
 host.accelerators = lambda: host.Accelerators("gpu", 2, "NVIDIA H200")
 """
 )
+REVERSED = (
+    NO_BACKEND
+    + """
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items):
+    items.reverse()
+    return (yield)
+"""
+)
 
 
 def collect(folder, plugin, *arguments):
@@ -62,6 +71,16 @@ def test_header_says_what_is_timed(tmp_path, plugin, arguments, header, platform
     assert f"benchmarks: {header}" in collected.stdout
     assert f"platforms: {platforms}\n" in collected.stdout
     assert "test_step_time[" in collected.stdout and "test_collectives[" in collected.stdout
+
+
+def test_few_cases_are_the_same_in_any_order(tmp_path):
+    """Tests that are shuffled before these are chosen leave the same ones: a later run is to be compared with it."""
+    names = [
+        {line for line in collect(tmp_path, plugin, "-q").stdout.splitlines() if "::" in line}
+        for plugin in (NO_BACKEND, REVERSED)
+    ]
+    assert names[0] == names[1]
+    assert "benchmarks/test_init_time.py::test_init_time[single_device-jax-mlp@data=1]" in names[0]
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,11 @@ def apart(losses: Losses, expected: Losses, allowed: float, who: str) -> str | N
 
 
 class Judges:
-    """The judge of each case; what two cases share is computed once."""
+    """The judge of each case; what the truth says is computed once for all cases, the single device once for each."""
 
     def __init__(self) -> None:
         self.computed: dict[Any, tuple[Losses, Losses]] = {}
+        self.trained: dict[Any, BySingleDevice] = {}
 
     def of(self, case: Case, batches: Sequence[Any], train: bool) -> Judge:
         """Of training on these host batches, one after another; or of each of them forward, from the start."""
@@ -109,7 +110,11 @@ class Judges:
                 self.computed[key] = true_losses(strategy.truth, batches, train)
             return ByTruth(*self.computed[key], VACUOUS_IN[case.contract.compute_dtype])
         if has_member(strategy, "single_device") and has_member(strategy, "parameters"):
-            return single_device(case, batches, train)
+            key = (case, digest(list(batches)), train)
+            if key not in self.trained:
+                with jax.default_matmul_precision("float32"):  # a GPU's default is TF32
+                    self.trained[key] = single_device(case, batches, train)
+            return self.trained[key]
         return ByWindows(exact=jax.default_backend() == "cpu")
 
 

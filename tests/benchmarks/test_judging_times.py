@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from benchmarks.fit import compile_abstract
-from benchmarks.judges import JudgeError
+from benchmarks.judges import BySingleDevice, JudgeError, Judges
 from benchmarks.window import ForwardWindow, Window, WindowError
 from meshproof.cases import Case, case_id
 from meshproof.compilations import compilations_of
@@ -73,6 +73,21 @@ def test_single_device_sees_a_wrong_forward_pass():
     """A forward pass that gives another loss on a mesh than on one device is refused."""
     with pytest.raises(WindowError, match="of the single device in float32"):
         ForwardWindow(case_of(Shifted)).warm_up()
+
+
+def test_single_device_trains_once_for_a_case(monkeypatch):
+    """For all windows of a case, at float32 precision whatever theirs is; other cases and windows have their own."""
+    trained = []
+
+    def train(case, batches, train):
+        trained.append((case, train, jax.config.jax_default_matmul_precision))
+        return BySingleDevice([], 0.0)
+
+    monkeypatch.setattr("benchmarks.judges.single_device", train)
+    together, case, other = Judges(), case_of(Scaled), case_of(Scaled)
+    for kind, given in ((Window, case), (Window, case), (ForwardWindow, case), (Window, other)):
+        assert kind(given, together).judge.allowed == 0
+    assert trained == [(case, True, "float32"), (case, False, "float32"), (other, True, "float32")]
 
 
 def test_single_device_must_learn():

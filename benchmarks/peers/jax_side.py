@@ -40,8 +40,7 @@ class JaxSide:
 
     def hand_over(self, path: Path) -> Judge:
         """Write the start values and the batches; returns who judges the losses of both sides."""
-        state = self.timed.start()
-        parameters = host(canonical(self.case.strategy.parameters(state), "parameters"))
+        parameters = host(canonical(self.case.strategy.parameters(self.timed.start()), "parameters"))
         write_handover(path, parameters, self.timed.host_batches)
         return self.timed.judge
 

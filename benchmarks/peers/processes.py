@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from textwrap import shorten
 from typing import Any
 
 PATIENCE = 1800.0
 """Seconds after which a silent process is given up: the largest size is judged in float32 and compiled."""
+
+LINE = 400
+"""Characters that are told of an exception: its kind, and in one line what it says. Of out of memory that is enough."""
 
 
 class PeerError(Exception):
@@ -30,7 +34,8 @@ class Side:
     def ask(self, method: str, *arguments: Any) -> Any:
         """What a method there returns. Raises `PeerError` where it raises, where the process ends or says nothing."""
         try:
-            self.link.send((method, arguments))
+            with suppress(ConnectionError):  # where it is gone, what it said last is still to be read
+                self.link.send((method, arguments))
             if not self.link.poll(PATIENCE):
                 raise PeerError(f"{self.name} says nothing for {PATIENCE:.0f} s after being asked for {method}")
             done, result = self.link.recv()
@@ -40,7 +45,7 @@ class Side:
                 f"the process of {self.name} ended early, with exit code {self.process.exitcode}"
             ) from error
         if not done:
-            raise PeerError(f"{self.name} failed at {method}:\n{result}")
+            raise PeerError(f"{self.name} failed at {method}: {result}")
         return result
 
     def close(self) -> None:
@@ -61,5 +66,5 @@ def serve(link: Connection, build: Callable[..., Any], arguments: tuple[Any, ...
         return
     except PeerError as error:
         link.send((False, str(error)))
-    except Exception:
-        link.send((False, traceback.format_exc()))
+    except Exception as error:
+        link.send((False, shorten(f"{type(error).__name__}: {error}", LINE)))

@@ -122,11 +122,27 @@ def test_processes_answer_and_fail():
     """What a side raises, that it ended and that it says nothing are errors which name it."""
     side = Side("a list", list, [3, 1, 2])
     assert side.ask("index", 1) == 1
-    with pytest.raises(PeerError, match=r"(?s)^a list failed at index:.*ValueError"):
+    with pytest.raises(PeerError, match=r"^a list failed at index: ValueError: 9 is not in list$"):
         side.ask("index", 9)
     side.close()
     with pytest.raises(PeerError, match=r"^the process of dead ended early, with exit code 3$"):
         Side("dead", os._exit, 3).ask("index")
+
+
+def fill(bytes_):
+    """What a device that is too small says, in as many words."""
+    raise MemoryError(f"RESOURCE_EXHAUSTED: Out of memory\nallocating {bytes_} bytes\n" + "of buffers " * 999)
+
+
+def test_process_that_cannot_be_built_says_why_in_one_line():
+    """Also where it had ended before anything was asked of it."""
+    side = Side("torch", fill, 7)
+    side.process.join()
+    with pytest.raises(PeerError) as failed:
+        side.ask("warm_up")
+    told = "torch failed at warm_up: MemoryError: RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes of buffers"
+    assert str(failed.value).startswith(told)
+    assert len(str(failed.value).splitlines()) == 1 and len(str(failed.value)) < 500
 
 
 def test_silent_process_is_given_up(monkeypatch):

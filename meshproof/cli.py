@@ -154,6 +154,7 @@ def ab(
     sessions: Annotated[int, typer.Option(min=1, help="Pairs of fresh processes; 3 times as many tell apart.")] = 2,
     target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
     impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
+    size: Annotated[str | None, typer.Option(help="As pytest benchmarks/ --size.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every round here.")] = None,
 ) -> None:
     """Time two stacks in turn on this machine: is one of them slower?
@@ -172,7 +173,7 @@ def ab(
         if json_file:
             check_writable(json_file)
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
-        options = {"-k": select, "--target": target, "--impl": impl}
+        options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
         given = [word for option, value in options.items() if value for word in (option, value)]
         found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
     except (StackError, AbError, ValueError, OSError) as error:

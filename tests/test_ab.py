@@ -28,12 +28,15 @@ def work(times):  # in C: how fast a loop of the interpreter runs differs from p
     sha256(DATA[: 40 * times]).digest()
 
 def test_work(benchmark):
+    if KIND == "memory":
+        assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == FACTOR
     if KIND == "plain":
         benchmark.extra_info["identity"] = {"dtype": ""}
         return benchmark(work, 1)
     if KIND == "skip":
         pytest.skip("too few devices")
-    benchmark.pedantic(work, args=(int(30_000 * float(FACTOR or 1)),), rounds=10)
+    times = 1 if KIND == "memory" else float(FACTOR or 1)
+    benchmark.pedantic(work, args=(int(30_000 * times),), rounds=10)
     assert KIND != "wrong", "the loss is wrong"
     dtype = "1" if KIND == "work" else FACTOR
     benchmark.extra_info["identity"] = {} if KIND == "silent" else {"dtype": dtype}
@@ -76,6 +79,7 @@ def ab(environments, tmp_path, monkeypatch):
     return run
 
 
+MEMORY = "XLA_PYTHON_CLIENT_PREALLOCATE"
 WORK = ("-k", "work", "--rounds", "120", "--json", "ab.json")
 
 
@@ -120,6 +124,26 @@ def test_what_is_wrong_on_one_side_is_said(ab, fault, verdict, message, code):
     assert done.exit_code == code, done.output
     assert message in done.stdout, done.stdout
     assert judged()["verdict"] == verdict
+
+
+@pytest.mark.parametrize("given", ["", "true"])
+def test_neither_side_takes_all_of_a_gpu(ab, monkeypatch, given):
+    """Both live at once: JAX takes the memory of a GPU as it needs it, unless the user's environment says otherwise."""
+    monkeypatch.delenv(MEMORY, raising=False)
+    if given:
+        monkeypatch.setenv(MEMORY, given)
+    done = ab(f"memory {given or 'false'}", f"memory {given or 'false'}", "-k", "work", "--rounds", "8")
+    assert "failed" not in done.stdout and "test_work" in done.stdout, done.output
+
+
+def test_options_of_pytest_are_passed_on(ab, monkeypatch):
+    """Those that choose what is timed, as they were given."""
+    asked = []
+    monkeypatch.setattr("meshproof.timing.ab.run_ab", lambda environments, arguments, *_: asked.append(arguments) or [])
+    given = ["-k", "fsdp", "--target", "native", "--impl", "mine", "--size", "gpt2-124m"]
+    done = ab("work 1.0", "work 1.0", *given)
+    assert done.exit_code == 0, done.output
+    assert asked == [["benchmarks", *given]]
 
 
 def test_another_fact_is_listed(ab):

@@ -46,7 +46,7 @@ class Paired:
 
 
 class Side:
-    """One process, and the line to it."""
+    """One process, and the line to it; the other one lives beside it, so JAX takes a GPU's memory as it needs it."""
 
     def __init__(self, name: str, environment: Environment, arguments: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
@@ -61,7 +61,7 @@ class Side:
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)},
         )
         theirs.close()
         self.lines = ours.makefile("rw", encoding="utf-8")

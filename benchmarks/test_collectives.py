@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from benchmarks.collectives import FORMULA, OPERATIONS, CollectiveWindow
+from benchmarks.host import accelerators
 from benchmarks.record import machine, stack
 from benchmarks.window import STEPS
 from meshproof.compilations import compilations_of
@@ -15,9 +16,15 @@ ROUNDS = 10
 
 
 def pytest_generate_tests(metafunc):
-    """The sizes of the target."""
+    """The sizes of the target, each the most float32 up to there that all devices share equally."""
     target = metafunc.config.getoption("target")[0]
-    metafunc.parametrize("bytes_", SIZES[target], ids=lambda size: f"{size // KIB}KiB")
+    devices = metafunc.config.getoption("devices") if target == "cpu" else accelerators().count
+    metafunc.parametrize("bytes_", [size - size % (4 * devices) for size in SIZES[target]], ids=shown)
+
+
+def shown(size):
+    """Bytes as they are told: in KiB where that is a whole number."""
+    return f"{size}B" if size % KIB else f"{size // KIB}KiB"
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -28,7 +35,7 @@ def test_collectives(operation, bytes_, benchmark):
     window = CollectiveWindow(operation, bytes_, jax.devices())
     known = {
         "identity": machine()
-        | {"model": f"{operation}/{bytes_ // KIB}KiB", "dtype": "float32", "matmul_precision": "none"}
+        | {"model": f"{operation}/{shown(bytes_)}", "dtype": "float32", "matmul_precision": "none"}
         | {"mesh": {"device": jax.device_count()}, "steps_per_window": STEPS},
         "facts": window.facts,
         "measured": {},

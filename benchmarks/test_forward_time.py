@@ -8,7 +8,7 @@ from meshproof.cases import has_member
 
 
 @pytest.mark.fewer
-def test_forward_time(ready, judges, benchmark, size):
+def test_forward_time(ready, step, judges, benchmark, size):
     """The time of K forward passes from one state, each loss held to its judge."""
     if not has_member(ready.strategy, "loss"):
         pytest.skip(f"{ready.id}: the strategy has no loss")

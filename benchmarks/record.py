@@ -55,6 +55,7 @@ def identity(case: Case, size: str) -> dict[str, Any]:
         "mesh": case.mesh,
         "dtype": case.contract.compute_dtype,
         "model": f"{case.strategy.model}/{size}",
+        "size": size,
         "variant": getattr(case.strategy, "variant", ""),
         "batch_size": getattr(case.strategy, "batch_size", None),
         "pipeline": pipeline(case),

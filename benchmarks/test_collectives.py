@@ -28,7 +28,7 @@ def shown(size):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_collectives(operation, bytes_, benchmark):
+def test_collectives(operation, bytes_, benchmark, size):
     """The time of K runs of one collective, held to NumPy's result."""
     if jax.device_count() < 2:
         pytest.skip("a collective needs 2 devices, there is 1")
@@ -36,7 +36,7 @@ def test_collectives(operation, bytes_, benchmark):
     known = {
         "identity": machine()
         | {"model": f"{operation}/{shown(bytes_)}", "dtype": "float32", "matmul_precision": "none"}
-        | {"mesh": {"device": jax.device_count()}, "steps_per_window": STEPS},
+        | {"mesh": {"device": jax.device_count()}, "size": size, "steps_per_window": STEPS},
         "facts": window.facts,
         "measured": {},
         "stack": stack(),

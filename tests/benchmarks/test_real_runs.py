@@ -48,6 +48,7 @@ def test_a_run_is_compared_with_one_of_the_same_code(tmp_path):
     assert all(info["measured"]["compile_seconds"] > 0 for info in times.values())
     promoted = CliRunner().invoke(app, ["baseline", "promote", str(first), "--folder", str(folder)])
     assert promoted.exit_code == 0, promoted.output
+    assert [path.stem.rpartition("-")[2] for path in folder.iterdir()] == ["tiny"]
     compared = run(*CASE, "--benchmark-compare", "--baselines", str(folder), "--benchmark-json", str(second))
     found = json.loads(second.read_text())["meshproof"]
     assert not found["problems"], compared.stdout + compared.stderr

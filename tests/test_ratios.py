@@ -7,7 +7,16 @@ import sys
 import numpy as np
 import pytest
 
-from meshproof.timing.ratios import ROUNDS, Ratio, Sample, SampleError, compare_pairs, compare_runs, median_interval
+from meshproof.timing.ratios import (
+    ROUNDS,
+    Ratio,
+    Sample,
+    SampleError,
+    compare_pairs,
+    compare_runs,
+    median_interval,
+    wandering,
+)
 from tests.timings import rounds
 
 WITNESS = {"one core": [0.01] * 10}
@@ -93,6 +102,42 @@ def test_old_runs_show_what_the_witness_does_not_see():
     """A time is slower only where it is slower than every run of the baseline."""
     assert compare_runs([sample(), sample(0.1, seed=1)], sample(0.13, seed=2)).verdict() == "slower"
     assert compare_runs([sample(), sample(0.13, seed=1)], sample(0.13, seed=2)).verdict() == "cannot tell"
+
+
+def processes(generator, runs, factor=1.0, benchmarks=20):
+    """Runs of twenty benchmarks, each of which is a tenth faster or slower in each process, as on real machines."""
+    between = 0.1 * np.exp(0.1 * generator.standard_normal((runs, benchmarks)))
+    between[-1] *= factor
+    return [[sample(seconds, seed) for seed, seconds in enumerate(run)] for run in between]
+
+
+def judge(generator, factor=1.0, pooled=True):
+    """The verdicts on a run of twenty benchmarks by three earlier ones."""
+    *old, new = processes(generator, 4, factor)
+    wander = wandering([{str(n): each.seconds for n, each in enumerate(run)} for run in old]) if pooled else 1.0
+    return {compare_runs(were, now, wander).verdict() for *were, now in zip(*old, new, strict=True)}
+
+
+def test_what_differs_between_processes_is_no_verdict():
+    """What the runs of a baseline show of all benchmarks together is allowed to each: in 20 of 20 whole runs."""
+    generator = np.random.default_rng(4)
+    assert set().union(*(judge(generator) for _ in range(20))) <= {"same", "cannot tell"}
+    assert all(judge(generator, 3) == {"slower"} and judge(generator, 1 / 3) == {"faster"} for _ in range(20))
+    alone = [judge(generator, pooled=False) for _ in range(20)]
+    assert sum(bool(verdicts & {"slower", "faster"}) for verdicts in alone) > 10, "each benchmark alone knew too little"
+
+
+def test_one_more_run_wanders_no_further():
+    """In 99.9 % of all cases none of the twenty benchmarks of one more run lies beyond; of one run nothing is known."""
+    generator = np.random.default_rng(5)
+
+    def beyond():
+        *old, new = (np.array([np.median(each.seconds) for each in run]) for run in processes(generator, 4))
+        allowed = wandering([{str(n): [seconds] for n, seconds in enumerate(run)} for run in old])
+        return np.abs(np.log(new) - np.log(old).mean(axis=0)).max() > math.log(allowed)
+
+    assert sum(beyond() for _ in range(2000)) <= 8
+    assert wandering([{"a": [0.1]}]) == 1.0
 
 
 def test_turns_cancel_a_drift():

@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from meshproof.files import replace_text
 from meshproof.timing.comparison import Comparison, compare, differences
-from meshproof.timing.ratios import ROUNDS, THRESHOLD, compare_runs
+from meshproof.timing.ratios import ROUNDS, THRESHOLD, compare_runs, wandering
 from meshproof.timing.runs import MACHINE, Benchmark, Run, RunError, parse_run, read_json, read_run
 
 FOLDER = "benchmarks/baselines"
@@ -54,6 +55,11 @@ class Baseline:
         """A benchmark in each of the runs; none where the baseline does not have it."""
         return [run.benchmarks[name] for run in self.runs if name in run.benchmarks]
 
+    @cached_property
+    def wander(self) -> float:
+        """By what factor one more run of the same code may differ from these."""
+        return wandering([{name: each.sample.seconds for name, each in run.benchmarks.items()} for run in self.runs])
+
     @property
     def names(self) -> list[str]:
         """Its benchmarks."""
@@ -62,7 +68,7 @@ class Baseline:
     def compare(self, new: Mapping[str, Benchmark], threshold: float = THRESHOLD) -> list[Comparison]:
         """Every benchmark that one of the two has, in the run's order, and then what is missing."""
         found = [
-            compare(old, benchmark, threshold) if (old := self.of(name)) else Comparison(name, "new")
+            compare(old, benchmark, threshold, self.wander) if (old := self.of(name)) else Comparison(name, "new")
             for name, benchmark in new.items()
         ]
         return [*found, *(Comparison(name, "missing") for name in self.names if name not in new)]

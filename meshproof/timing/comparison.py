@@ -42,16 +42,16 @@ class Comparison:
         return f"{self.name}: {self.outcome}: {'; '.join(self.details)}".removesuffix(": ")
 
 
-def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHOLD) -> Comparison:
+def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHOLD, wander: float = 1.0) -> Comparison:
     """One benchmark against all runs of its baseline, the first question that decides: may they be compared at all
-    (`Benchmark.identity`), did a fact change, did the time?
+    (`Benchmark.identity`), did a fact change, did the time? ``wander`` is what runs of the same code may differ by.
     """
     if odd := list(differences(old[0].identity, new.identity)):
         advice = "times of different things are not compared; compare with a run like this one, or promote this one"
         return Comparison(new.name, "refused", (*(f"{line} in its identity" for line in odd), advice))
     try:
         *was, now = _samples([*old, new])
-        ratio = compare_runs(was, now)
+        ratio = compare_runs(was, now, wander)
         moved = [factor for each in was for factor in drift(each, now).values()] or [1.0]
     except SampleError as error:
         return Comparison(new.name, "refused", (str(error),))

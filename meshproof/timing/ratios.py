@@ -19,6 +19,10 @@ THRESHOLD = 0.05
 CONFIDENCE = 0.99
 """Of each interval: a run compares dozens of times, and each is a chance to be wrong."""
 
+CERTAINTY = 0.999
+"""That a whole run of the same code is called neither slower nor faster for what its process has by chance: it is made
+every night."""
+
 ROUNDS = 8
 """The fewest rounds, or pairs of rounds, whose least and greatest hold their median with `CONFIDENCE`."""
 
@@ -58,20 +62,42 @@ class Sample:
     witnesses: Mapping[str, Sequence[float]]
 
 
-def compare_runs(old: Sequence[Sample], new: Sample) -> Ratio:
+def compare_runs(old: Sequence[Sample], new: Sample, wander: float = 1.0) -> Ratio:
     """The ratio of the medians of separate runs: it holds against each of the old ones.
 
     Within a run, rounds that follow each other are alike, so the interval is that of a circular block bootstrap
     (Politis and Romano 1992) with blocks of √n rounds; its seed is fixed. Between two runs the machine changes too,
     and no number of rounds tells that from a change of the code (Kalibera and Jones 2013). The witnesses, which are
     the same code in both, show it: the interval is widened by every factor from 1 to that of each witness. What
-    they do not see, several old runs show: the interval spans those against each of them.
+    they do not see, several old runs show: the interval spans those against each of them, and the factor to either side
+    by which one more run may differ from these, ``wander`` (see `wandering`).
 
     Raises `SampleError` for fewer than `ROUNDS` rounds, times that are no positive numbers, and other witnesses.
     """
     if not old:
         raise SampleError("there is no old run to compare with")
-    return span([_compare(sample, new) for sample in old])
+    ratio = span([_compare(sample, new) for sample in old])
+    return Ratio(ratio.guess, min(ratio.low, ratio.guess / wander), max(ratio.high, ratio.guess * wander))
+
+
+def wandering(runs: Sequence[Mapping[str, Sequence[float]]]) -> float:
+    """By what factor one more run of the same code may differ from these in any of its benchmarks, at `CERTAINTY`.
+
+    What differs from process to process is seen once a run in each benchmark, and so pooled over all B of them: the
+    logarithms of their medians have a variance s² about their means over the R runs, of f = B·(R − 1) degrees of
+    freedom. The prediction interval of one more is t·s·√(1 + 1/R) to either side (Hahn and Meeker, Statistical
+    Intervals, chapter 4), Student's t of f at 1 − (1 − `CERTAINTY`)/2B, for a run compares all B. Of one run nothing is
+    known: 1.
+    """
+    count, names = len(runs), list(runs[0])
+    if count < 2:
+        return 1.0
+    from scipy.stats import t
+
+    medians = np.array([[median(run[name]) for name in names] for run in runs])
+    freedom = len(names) * (count - 1)
+    deviation = math.sqrt(float(np.log(medians).var(axis=0, ddof=1).mean()))
+    return math.exp(t.ppf(1 - (1 - CERTAINTY) / (2 * len(names)), freedom) * deviation * math.sqrt(1 + 1 / count))
 
 
 def span(ratios: Sequence[Ratio]) -> Ratio:

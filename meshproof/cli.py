@@ -198,13 +198,14 @@ def promote(
     than one.
     """
     from meshproof.timing.baselines import promote as make_baseline
+    from meshproof.timing.baselines import read_baseline
     from meshproof.timing.runs import RunError
 
     try:
-        path = make_baseline(runs, folder, accept or ())
+        made = read_baseline(make_baseline(runs, folder, accept or ()))
     except (RunError, OSError) as error:
         fail(str(error))
-    typer.echo(f"{path} is the baseline now")
+    typer.echo(f"{made.path} is the baseline now, of {made.reach}")
 
 
 @baseline.command()

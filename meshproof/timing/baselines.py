@@ -13,15 +13,12 @@ from typing import Any
 
 from meshproof.files import replace_text
 from meshproof.timing.comparison import Comparison, compare, differences
-from meshproof.timing.ratios import ROUNDS, THRESHOLD, compare_runs, wandering
+from meshproof.timing.ratios import ROUNDS, THRESHOLD, wandering
 from meshproof.timing.runs import MACHINE, Benchmark, Run, RunError, parse_run, read_json, read_run
 
 FOLDER = "benchmarks/baselines"
 SCHEMA = 1
 """The version of a baseline's format."""
-
-APART = 1.5
-"""The ratio of two runs of one baseline from which on one of them was disturbed, or is of other code."""
 
 ACCEPTABLE = {
     "slower": "a time that is slower",
@@ -59,6 +56,15 @@ class Baseline:
     def wander(self) -> float:
         """By what factor one more run of the same code may differ from these."""
         return wandering([{name: each.sample.seconds for name, each in run.benchmarks.items()} for run in self.runs])
+
+    @property
+    def reach(self) -> str:
+        """From what time on a later run is called slower, in a sentence."""
+        if len(self.runs) == 1:
+            return "one run: how much others of the same code differ from it is not known here; three tell"
+        return (
+            f"{len(self.runs)} runs: slower is what takes more than {self.wander * (1 + THRESHOLD):.2f} times as long"
+        )
 
     @property
     def names(self) -> list[str]:
@@ -172,18 +178,15 @@ def _obstacles(
 
 
 def _check_alike(first: Run, other: Run) -> None:
-    """Several runs are one baseline only where they differ in nothing but time, and in time by less than `APART`."""
+    """Several runs are one baseline only where they differ in time, and in nothing else."""
     reasons = list(differences(first.machine, other.machine))
     reasons += differences(dict.fromkeys(first.benchmarks, "there"), dict.fromkeys(other.benchmarks, "there"))
     for name in first.benchmarks.keys() & other.benchmarks.keys():
         for part in ("identity", "facts", "stack"):
             old, new = (getattr(run.benchmarks[name], part) for run in (first, other))
             reasons += [f"{name}: {line}" for line in differences(old, new)]
-        old, new = (run.benchmarks[name].sample for run in (first, other))
-        if old == new:
+        if first.benchmarks[name].sample == other.benchmarks[name].sample:
             reasons.append(f"{name} has the same times in both: they are one run")
-        elif reasons == [] and not 1 / APART < (ratio := compare_runs([old], new)).guess < APART:
-            reasons.append(f"{name} took {ratio} of its time: less than that would never be called slower")
     if reasons:
         raise RunError(f"{first.path} and {other.path} are not runs of the same code: {'; '.join(reasons)}")
 

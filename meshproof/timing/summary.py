@@ -16,10 +16,11 @@ from meshproof.timing.comparison import Comparison
 
 
 def write_baseline(baseline: Baseline, write: Callable[[str], object]) -> None:
-    """Where it was timed, on what, and the median seconds of each run."""
+    """Where it was timed, on what, what it can tell, and the median seconds of each run."""
     runs = baseline.runs
     write(f"{baseline.path}: {', '.join(f'{key} {value}' for key, value in baseline.machine.items())}")
     write(", ".join(f"{key} {value}" for key, value in baseline.of(baseline.names[0])[0].stack.items()))
+    write(baseline.reach)
     table = Table("benchmark", *(run.raw.get("datetime", "") for run in runs))
     for name in baseline.names:
         medians = (f"{median(benchmark.sample.seconds):.4g} s" for benchmark in baseline.of(name))

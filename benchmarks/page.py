@@ -70,13 +70,13 @@ def page(run: Run) -> str:
     machine, first = run.machine, next(iter(run.benchmarks.values()))
     if any(each.stack != first.stack for each in run.benchmarks.values()):
         raise RunError(f"{run.path} is of several stacks; expected what one run saved")
-    place = f"{machine['devices']} × {machine['device_kind']}"
+    place, day = f"{machine['devices']} × {machine['device_kind']}", run.raw["datetime"][:10]
     arguments = run.raw[NAME].get("arguments")
     command = "unknown" if arguments is None else f"`pytest {' '.join(arguments)}`"
     commit = run.raw.get("commit_info") or {}
     return "\n".join(
         [
-            f"# {len(run.benchmarks)} benchmarks on {place}, {run.raw['datetime'][:10]}",
+            f"# {machine.get('size', 'Times')}: {len(run.benchmarks)} benchmarks on {place}, {day}",
             "",
             f"- command: {command}",
             f"- versions: {', '.join(f'{name} {version}' for name, version in first.stack.items())}",
@@ -91,9 +91,9 @@ def page(run: Run) -> str:
 
 
 def sections(run: Run) -> Iterator[str]:
-    """A table for each question, in the order of `QUESTIONS`."""
+    """A table for each question, in the order of `QUESTIONS`, by name."""
     questions = list(QUESTIONS)
-    found = sorted(run.benchmarks.values(), key=lambda each: questions.index(test_of(each)))
+    found = sorted(run.benchmarks.values(), key=lambda each: (questions.index(test_of(each)), each.name))
     for test, group in groupby(found, key=test_of):
         yield f"\n## {QUESTIONS[test]}\n"
         yield from table(test, list(group), {each["fullname"]: each["extra_info"] for each in run.raw["benchmarks"]})
@@ -111,7 +111,7 @@ def table(test: str, benchmarks: list[Benchmark], extra: Mapping[str, Any]) -> I
     """One question: the time of a run with its quartiles, and what stands beside it."""
     known = [{**each.facts, **each.measured} for each in benchmarks]
     shown = [name for name in COLUMNS if any(facts.get(name) not in (None, {}) for facts in known)]
-    heads = ["", "median of a run [quartiles]", *(COLUMNS[name][0] for name in shown), "judged by"]
+    heads = ["", "median [quartiles]", *(COLUMNS[name][0] for name in shown), "judged by"]
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for each, facts in zip(benchmarks, known, strict=True):

@@ -48,13 +48,13 @@ def test_page_says_all_that_is_known(write):
     assert done.exit_code == 0, done.output
     text = output.read_text()
     for line in (
-        "# 2 benchmarks on 8 × cpu, 2026-11-23",
+        "# Times: 2 benchmarks on 8 × cpu, 2026-11-23",
         "- command: `pytest benchmarks/ --size tiny`",
         "- versions: jax 0.10.2, python 3.11.7",
         "- hardware: 8 × cpu (virtual), host EPYC × 2",
         "- commit: abc, with changes",
         "- not measured: b.py::test_other: failed in call",
-        "|  | median of a run [quartiles] | examples/s | model FLOPs | moved per device, over | peak memory per device "
+        "|  | median [quartiles] | examples/s | model FLOPs | moved per device, over | peak memory per device "
         "| compiled in | judged by |",
         "| `fsdp-jax-mlp@data=8` | 300 ms [150, 450] | 1,234 | 2 G | data: 1.5 MB, model: ? | 512 B | 1.25 s | truth |",
         "| `fsdp` | 3 s [1.5, 4.5] | 3.00 s | truth |",

@@ -92,6 +92,8 @@ def read_baseline(path: Path) -> Baseline:
     runs, anchor = ([parse_run(run, path) for run in part] if isinstance(part, list) else [] for part in held)
     if not (runs and anchor and all(run.benchmarks for run in (*runs, *anchor))):
         raise RunError(f"{path} holds no run, or one without a benchmark; promote one")
+    if any(run.benchmarks.keys() != part[0].benchmarks.keys() for part in (runs, anchor) for run in part):
+        raise RunError(f"{path} holds runs of other benchmarks than its first; promote such as have the same")
     return Baseline(path, runs, anchor)
 
 

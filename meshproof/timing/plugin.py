@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     asked, option.benchmark_compare = option.benchmark_compare, []
     rules, option.benchmark_compare_fail = option.benchmark_compare_fail, None
     option.benchmark_save_data = True
-    threshold, compares = read_threshold(rules) if rules else THRESHOLD, asked != []  # pytest-benchmark's default
+    threshold = read_threshold(rules) if rules else THRESHOLD
+    compares = asked not in (None, [])  # where nobody asked; what is asked may be empty
     if compares:
         _refuse_untimed(config)
     elif rules:

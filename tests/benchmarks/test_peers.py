@@ -198,7 +198,7 @@ def test_both_are_measured_in_turn():
 def test_pytorch_without_cuda_is_refused(handover):
     """Where JAX has an accelerator and PyTorch has none, nothing is measured on another device than was asked for."""
     side = Side("torch", TorchSide, handover, spec(), "native")
-    with pytest.raises(PeerError, match=r"^torch failed at warm_up:\n--target native: PyTorch .* finds no CUDA device"):
+    with pytest.raises(PeerError, match=r"^torch failed at warm_up: --target native: PyTorch .* finds no CUDA device"):
         side.ask("warm_up")
     side.close()
     with pytest.raises(PeerError, match=r"^--target native: PyTorch .* finds no CUDA device, though JAX finds"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -72,7 +73,7 @@ def page(run: Run) -> str:
         raise RunError(f"{run.path} is of several stacks; expected what one run saved")
     place, day = f"{machine['devices']} × {machine['device_kind']}", run.raw["datetime"][:10]
     arguments = run.raw[NAME].get("arguments")
-    command = "unknown" if arguments is None else f"`pytest {' '.join(arguments)}`"
+    command = "unknown" if arguments is None else f"`{shlex.join(['pytest', *arguments])}`"
     commit = run.raw.get("commit_info") or {}
     return "\n".join(
         [
@@ -93,13 +94,13 @@ def page(run: Run) -> str:
 def sections(run: Run) -> Iterator[str]:
     """A table for each question, in the order of `QUESTIONS`, by name."""
     questions = list(QUESTIONS)
-    found = sorted(run.benchmarks.values(), key=lambda each: (questions.index(test_of(each)), each.name))
-    for test, group in groupby(found, key=test_of):
+    found = sorted(run.benchmarks.values(), key=lambda each: (questions.index(question_of(each)), each.name))
+    for test, group in groupby(found, key=question_of):
         yield f"\n## {QUESTIONS[test]}\n"
         yield from table(test, list(group), {each["fullname"]: each["extra_info"] for each in run.raw["benchmarks"]})
 
 
-def test_of(benchmark: Benchmark) -> str:
+def question_of(benchmark: Benchmark) -> str:
     """The name of its test. Raises `RunError` for one that is not of `benchmarks/`."""
     test = benchmark.name.rpartition("::")[2].partition("[")[0]
     if test not in QUESTIONS:

@@ -26,7 +26,7 @@ STEP = timed(
 COLD = timed("test_compile_time.py::test_cold_compile_time[fsdp]", {"bytes_by_axis": {}}, {"compile_seconds": 3.0})
 SAVED = run(COLD, STEP, problems={"b.py::test_other": "failed in call"})
 SAVED |= {"datetime": "2026-11-23T07:25:28+00:00", "commit_info": {"id": "abc", "dirty": True}}
-SAVED["meshproof"]["arguments"] = ["benchmarks/", "--size", "tiny"]
+SAVED["meshproof"]["arguments"] = ["benchmarks/", "-k", "fsdp or step"]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_page_says_all_that_is_known(write):
     text = output.read_text()
     for line in (
         "# Times: 2 benchmarks on 8 × cpu, 2026-11-23",
-        "- command: `pytest benchmarks/ --size tiny`",
+        "- command: `pytest benchmarks/ -k 'fsdp or step'`",
         "- versions: jax 0.10.2, python 3.11.7",
         "- hardware: 8 × cpu (virtual), host EPYC × 2",
         "- commit: abc, with changes",

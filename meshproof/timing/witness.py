@@ -6,7 +6,8 @@ import os
 import random
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 from time import perf_counter
 
@@ -53,13 +54,14 @@ class Witnesses:
 
 
 def bind(core: int) -> None:
-    """Keep this thread on a core, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
+    """Keep this thread on a core, where the system can and may."""
+    with suppress(AttributeError, OSError):
         os.sched_setaffinity(0, {core})
 
 
 def seconds(threads: list[ThreadPoolExecutor], work: Callable[[], object]) -> float:
     """How long it takes on all of these at once."""
     start = perf_counter()
-    wait([thread.submit(work) for thread in threads])
+    for running in [thread.submit(work) for thread in threads]:
+        running.result()
     return perf_counter() - start

@@ -251,7 +251,7 @@ class Strategy(Protocol):
         ...
 
     def shard_batch(self, batch: Batch) -> Any:
-        """The batch on its devices."""
+        """The batch on its devices: a dict of the same fields."""
         ...
 
     def train_step(self, state: Any, batch: Any) -> tuple[Any, Mapping[str, Any]]:

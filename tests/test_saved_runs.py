@@ -35,6 +35,7 @@ def folder(tmp_path):
             r"at benchmarks\[0\].extra_info.witnesses.one core: \[\]",
         ),
         (json.dumps(run(entry(A, witnesses={"one core": [float("nan")]}))), "NaN is no number"),
+        (json.dumps(run(entry(A, measured={"device_seconds": "1"}))), r"extra_info.measured.device_seconds: \"1\" is"),
         (json.dumps(run(entry(A)) | {"meshproof": {"problems": [7]}}), r"at meshproof.problems: \[7\] is not of type"),
     ],
 )

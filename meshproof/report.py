@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from packaging.version import InvalidVersion, Version
 
 from meshproof.files import replace_text
-from meshproof.schemas import flaw, parse_json, read_schema
+from meshproof.schemas import flaw, parse_json
 
 SCHEMA = 2
 """The version of the report's format; raised whenever a reader of the old one would misread the new one."""
@@ -55,11 +55,6 @@ def describe_stack(environment: Mapping[str, Any] | None) -> str:
         return "stack: unknown, its description failed"
     versions = (f"{name} {environment[name]}" for name in VERSIONED if environment[name])
     return f"{', '.join(versions)} on {environment['device_count']} × {environment['device_kind']}"
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of a report."""
-    return read_schema("report")
 
 
 def read_report(path: Path) -> dict[str, Any]:

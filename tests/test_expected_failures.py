@@ -10,7 +10,7 @@ import pytest
 
 from meshproof.expectations import parse
 from meshproof.expectations.updating import update
-from meshproof.report import schema
+from meshproof.schemas import read_schema
 from tests.expecting import LINK, entry, write
 
 ROOT = Path(__file__).parents[1]
@@ -122,7 +122,7 @@ def test_expected_failures_are_no_failures_and_no_proof(expected):
     """A violated clause that is expected is recorded with entry and message, and is not proved; one that held is."""
     code, output, report = expected
     assert code == 1 and "1 failed, 3 passed, 1 skipped, 2 xfailed" in output
-    jsonschema_rs.validate(schema(), report)
+    jsonschema_rs.validate(read_schema("report"), report)
     found = statuses(report)
     assert found["bad"] == ("expected-failure", "xfailed")
     assert found["good"] == ("proved", None)

@@ -17,14 +17,15 @@ from meshproof.cli import app
 from meshproof.html import render_page
 from meshproof.html.losses import draw_losses
 from meshproof.html.units import describe_bytes, describe_change
-from meshproof.report import read_report, schema, write_report
+from meshproof.report import read_report, write_report
+from meshproof.schemas import read_schema
 from tests.fuzzing import bounded, fuzz
 from tests.reports import comparison, new_report, old_report
 from tests.test_expectations_update import report as toy_report
 from tests.test_report_damage import ODD, places
 
 ATTACK = "<script>alert(1)</script>\"'&"
-VALID = validator_for(schema()).is_valid
+VALID = validator_for(read_schema("report")).is_valid
 NEW, OLD = new_report(), old_report()
 PLACES = [path for path in places(NEW) if path]
 READABLE = [odd for odd in ODD if odd == odd and odd not in (float("inf"), "\ud800")]
@@ -84,7 +85,9 @@ def fixed_words(part):
 def attack():
     """Both reports and their comparison, hostile."""
     told = comparison(OLD, NEW)
-    fixed = fixed_words(schema()) | set(told) | set(told["counts"]) | set(told["differences"][0]) | {"same"}
+    fixed = (
+        fixed_words(read_schema("report")) | set(told) | set(told["counts"]) | set(told["differences"][0]) | {"same"}
+    )
     hostiles = [hostile(document, fixed) for document in (NEW, OLD, told)]
     assert all(map(VALID, hostiles[:2]))
     return hostiles

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 
 from meshproof.pytest_plugin import Conformance
-from meshproof.report import schema
+from meshproof.schemas import read_schema
 
 
 def run_suites(*arguments):
@@ -111,7 +111,7 @@ def test_an_odd_truth_fails_its_own_case(tmp_path):
         "--impl", "tests.implementations.truths", "-k", "losses_equal and not forward", "--conformance-report", path
     )
     report = json.loads(path.read_text())
-    jsonschema_rs.validate(schema(), report)
+    jsonschema_rs.validate(read_schema("report"), report)
     tests = {test["case"]: test for clause in report["clauses"] for test in clause["tests"]}
     assert tests.pop("sound-jax-line@data=1")["status"] == "proved", run.stdout
     for case, words in {
@@ -148,7 +148,7 @@ def reports(tmp_path_factory):
 def test_reports_are_valid(reports):
     """A report validates against the schema in the repository, under xdist too."""
     for report in reports:
-        jsonschema_rs.validate(schema(), report)
+        jsonschema_rs.validate(read_schema("report"), report)
 
 
 def test_xdist_gives_the_same_record(reports):

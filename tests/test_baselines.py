@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from meshproof.cli import app
 from meshproof.timing.baselines import ACCEPTABLE, choose, promote, read_baseline, read_baselines
-from meshproof.timing.comparison import compare
+from meshproof.timing.comparison import ALONE, compare
 from meshproof.timing.runs import Benchmark, RunError
 from tests.timings import FACTS, IDENTITY, entry, run, save
 
@@ -81,6 +81,15 @@ def test_time_and_stack_may_differ():
     """Other versions of the stack are what is compared, and no other identity."""
     old, new = (Benchmark.parse(entry(A, seed=seed, **stack)) for seed, stack in ((0, {}), (1, {"jax": "0.12.0.1"})))
     assert compare([old], new).outcome == "same"
+
+
+def test_one_run_is_said_to_know_little():
+    """What is slower than one run may be the luck of a process; than three, it is not said to be."""
+    old = [Benchmark.parse(entry(A, seed=seed)) for seed in range(3)]
+    slow = Benchmark.parse(entry(A, 0.2, seed=9))
+    alone, together = compare(old[:1], slow), compare(old, slow)
+    assert alone.outcome == together.outcome == "slower"
+    assert ALONE in alone.details and ALONE not in together.details
 
 
 def test_slower_run_is_not_promoted(tmp_path, folder):

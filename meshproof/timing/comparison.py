@@ -17,6 +17,13 @@ FAILURES: tuple[Outcome, ...] = ("failed", "refused", "changed", "slower", "miss
 """The outcomes that fail a test, or the command."""
 
 
+ALONE = (
+    "the baseline is of one run, and does not know what processes of the same code differ by here: before you act on "
+    "it, promote three, or let `meshproof ab` take turns"
+)
+"""What is said of a slower time where nothing but the rounds and the witnesses of two runs are known."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What came of one benchmark.
@@ -61,6 +68,8 @@ def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHO
     details = [f"{line} in its facts" for line in changed]
     if verdict == "slower":
         details.append(f"{seconds[0]:.4g} s was, {seconds[1]:.4g} s is: {ratio}")
+        if len(old) == 1:
+            details.append(ALONE)
     return Comparison(
         new.name, "changed" if changed else verdict, tuple(details), ratio, seconds, (min(moved), max(moved)), verdict
     )

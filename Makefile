@@ -50,7 +50,7 @@ peers:
 	$(PYTHON) -m venv $(ENVIRONMENT)-peers
 	$(ENVIRONMENT)-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
 		--requirement benchmarks/peers/requirements.txt $(addprefix --constraint ,$(CONSTRAINTS))
-	$(ENVIRONMENT)-peers/bin/python -m pytest tests/benchmarks/test_peers.py $(ARGS)
+	$(ENVIRONMENT)-peers/bin/python -m pytest tests/unit/benchmarks/test_peers.py $(ARGS)
 
 benchmark: $(READY) # alone: what runs beside it is timed with it
 	$(BIN)/python -m pytest benchmarks/ $(ARGS)

@@ -7,7 +7,7 @@ from benchmarks.caches import cache_events
 from benchmarks.program import compile_program
 from benchmarks.record import before
 from benchmarks.window import WindowError
-from meshproof.compilations import compilations_of
+from meshproof.observing.compilations import compilations_of
 from meshproof.timing.ratios import ROUNDS
 
 

@@ -30,7 +30,7 @@ from benchmarks.sizes import SIZES
 from meshproof.cases import load_cases
 from meshproof.files import insert, replace_text
 from meshproof.hlo.parser import parse
-from meshproof.memory import program_memory
+from meshproof.measures.memory import program_memory
 from reference_impl.models import attention
 from reference_impl.modifiers.rematerialisation import Rematerialised
 

@@ -3,8 +3,8 @@
 import jax
 
 from benchmarks.window import WindowError, is_ready
-from meshproof.arrays import array_leaves, finite_state, host
-from meshproof.judging import digest
+from meshproof.judging.truths import digest
+from meshproof.observing.state import array_leaves, finite_state, host
 
 
 class Initialisation:

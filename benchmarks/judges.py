@@ -18,13 +18,13 @@ from typing import Any
 
 import jax
 
-from meshproof.arrays import host
 from meshproof.cases import Case, has_member
 from meshproof.contract import Truth, nest
-from meshproof.judging import digest
-from meshproof.measured import place
-from meshproof.numerics import VACUOUS, VACUOUS_IN, judge_loss
-from meshproof.returned import canonical, loss_of, state_and_metrics
+from meshproof.judging.truths import digest
+from meshproof.measures.numerics import VACUOUS, VACUOUS_IN, judge_loss
+from meshproof.observing.members import canonical, loss_of, state_and_metrics
+from meshproof.observing.single_device_truth import place
+from meshproof.observing.state import host
 
 SHARE = 0.1
 

@@ -13,9 +13,9 @@ import jax
 
 from benchmarks.caches import HIT, cache_events
 from meshproof.cases import Case, has_member
-from meshproof.compilations import EVENTS, compilations_of
 from meshproof.hlo import Collective, census
-from meshproof.memory import program_memory
+from meshproof.measures.memory import program_memory
+from meshproof.observing.compilations import EVENTS, compilations_of
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from benchmarks import peaks
 from benchmarks.program import Program
 from benchmarks.window import STEPS
 from meshproof.cases import Case, has_member
-from meshproof.environment import versions
-from meshproof.schedules import count
+from meshproof.measures.pipeline_schedules import count
+from meshproof.observing.stack import versions
 
 STACK = ("jax", "jaxlib", "flax", "optax", "python")
 

@@ -6,8 +6,8 @@ import pytest
 from benchmarks.initialisation import Initialisation
 from benchmarks.program import compile_program
 from benchmarks.record import before
-from meshproof.arrays import array_leaves, bytes_per_device
-from meshproof.compilations import compilations_of
+from meshproof.observing.compilations import compilations_of
+from meshproof.observing.state import array_leaves, bytes_per_device
 
 ROUNDS = 10
 

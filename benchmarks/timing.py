@@ -9,7 +9,7 @@ from benchmarks.device_time import device_seconds
 from benchmarks.program import Program, compile_program
 from benchmarks.record import before, rates
 from benchmarks.window import STEPS, Window
-from meshproof.compilations import compilations_of
+from meshproof.observing.compilations import compilations_of
 
 ROUNDS = 10
 

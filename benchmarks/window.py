@@ -10,7 +10,7 @@ import jax
 
 from benchmarks.judges import Judge, Judges
 from meshproof.cases import Case, has_member
-from meshproof.compilations import compilations_of
+from meshproof.observing.compilations import compilations_of
 
 STEPS = 10
 """Calls per window: many enough that the one wait at the end is little beside them.

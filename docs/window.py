@@ -21,7 +21,7 @@ from meshproof.comparison import Comparison, Difference, compare
 from meshproof.comparison.output import cases, escape
 from meshproof.environments import Stack, make_environment
 from meshproof.files import replace_text
-from meshproof.report import describe_stack, read_report
+from meshproof.report.document import describe_stack, read_report
 from meshproof.upgrade.progress import show_progress
 from meshproof.upgrade.runs import run_suites
 

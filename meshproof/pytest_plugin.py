@@ -21,12 +21,14 @@ from threadpoolctl import threadpool_limits
 from meshproof.cases import REFERENCE, TARGETS, Case, ImplementationError, load_cases
 from meshproof.contract import Batch, Judgement
 from meshproof.files import check_writable
-from meshproof.judging import Judge, Record, Truths, case_of, record_of
-from meshproof.observation import Observation
-from meshproof.observer import Observer, Settings
-from meshproof.recording import build_report, case_entry
-from meshproof.report import write_report
-from meshproof.summary import nothing_exercised, write_summary
+from meshproof.judging.judge import Judge
+from meshproof.judging.records import Record, case_of, record_of
+from meshproof.judging.truths import Truths
+from meshproof.observing.observation import Observation
+from meshproof.observing.process import Observer, Settings
+from meshproof.report.document import write_report
+from meshproof.run.recording import build_report, case_entry
+from meshproof.run.summary import nothing_exercised, write_summary
 
 pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
 NAME = "meshproof"
@@ -177,7 +179,7 @@ class Conformance:
         """Tests of one strategy stay together, unless the user chose a distribution."""
         if config.getvalue("dist") != "load":
             return None
-        from meshproof.scheduling import ByStrategy
+        from meshproof.run.xdist_scheduler import ByStrategy
 
         return ByStrategy(config, log)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Operation, Part
-from meshproof.schedules import count
+from meshproof.measures.pipeline_schedules import count
 
 Rule = Callable[[Case], bool]
 

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from meshproof.cases import Case
 from meshproof.contract import Communication, Operation
 from meshproof.hlo import Collective
-from meshproof.judging import Judge
-from meshproof.layout import LeafLayout
-from meshproof.observation import Observation
-from meshproof.traffic import compare_traffic
-from meshproof.verdicts import compared
+from meshproof.judging.judge import Judge
+from meshproof.measures.layout import LeafLayout
+from meshproof.measures.traffic import compare_traffic
+from meshproof.measures.verdicts import compared
+from meshproof.observing.observation import Observation
 from suites.applicability import axes_of, data_axes, exchanges_tokens, mesh_axes, mixed, rematerialises
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from meshproof.schedules import count
-from meshproof.traffic import compare_traffic
+from meshproof.measures.pipeline_schedules import count
+from meshproof.measures.traffic import compare_traffic
 from suites.applicability import pipelined
 
 

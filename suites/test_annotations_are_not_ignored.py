@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 
-from meshproof.observation import NotSupported
+from meshproof.observing.observation import NotSupported
 from suites.applicability import distributed, mesh_axes, splits
 
 

@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 
-from meshproof.schedules import count
+from meshproof.measures.pipeline_schedules import count
 from suites.applicability import distributed, has_device_dimension, mesh_axes, pipelined, starved
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from meshproof.schedules import count
+from meshproof.measures.pipeline_schedules import count
 from suites.applicability import pipelined
 
 

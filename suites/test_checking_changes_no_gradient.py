@@ -2,8 +2,8 @@
 
 import pytest
 
-from meshproof.numerics import VACUOUS_IN
-from meshproof.numerics import judge as judge_leaves
+from meshproof.measures.numerics import VACUOUS_IN
+from meshproof.measures.numerics import judge as judge_leaves
 
 
 @pytest.mark.clause("NUM-7", applies=lambda case: case.contract.explicit and not case.contract.device_dimension)

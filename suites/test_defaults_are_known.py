@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.environment import flipped_defaults
+from meshproof.observing.stack import flipped_defaults
 
 
 @pytest.mark.clause("SHD-9")

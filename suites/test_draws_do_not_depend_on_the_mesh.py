@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.numerics import agree
+from meshproof.measures.numerics import agree
 from suites.applicability import both, distributed, on_one_device
 from suites.twins import agree_steps
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.traffic import compare_traffic
+from meshproof.measures.traffic import compare_traffic
 from suites.applicability import both, moves, tensor_parallel
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from meshproof.cases import has_member
 from meshproof.contract import nest
-from meshproof.numerics import judge_loss
-from meshproof.observation import STEPS, NotSupported, evaluation_set
+from meshproof.measures.numerics import judge_loss
+from meshproof.observing.observation import STEPS, NotSupported, evaluation_set
 
 
 @pytest.mark.clause("MSK-1", applies=lambda case: has_member(case.strategy, "evaluate"))

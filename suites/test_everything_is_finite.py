@@ -7,7 +7,7 @@ import pytest
 
 from meshproof.cases import has_member
 from meshproof.contract import leaves
-from meshproof.numerics import VACUOUS, finite, judge_trajectory
+from meshproof.measures.numerics import VACUOUS, finite, judge_trajectory
 from suites.applicability import in_float32
 
 

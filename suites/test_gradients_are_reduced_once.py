@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.traffic import compare_traffic
+from meshproof.measures.traffic import compare_traffic
 from suites.applicability import axes_of, data_parallel, reduces
 from suites.derived import REDUCTIONS, theory
 

@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 
-from meshproof.layout import expected_shards
+from meshproof.measures.layout import expected_shards
 from suites.applicability import splits
 
 

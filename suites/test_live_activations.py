@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.schedules import count
+from meshproof.measures.pipeline_schedules import count
 from suites.applicability import pipelined
 from suites.twins import share_truth
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.numerics import judge_loss
+from meshproof.measures.numerics import judge_loss
 from suites.applicability import in_float32
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from meshproof.numerics import VACUOUS_IN, agree
-from meshproof.verdicts import compared
+from meshproof.measures.numerics import VACUOUS_IN, agree
+from meshproof.measures.verdicts import compared
 from suites.applicability import accumulates
 from suites.twins import agree_steps, unaccumulated
 

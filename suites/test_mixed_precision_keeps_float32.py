@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Trajectory, leaves
-from meshproof.numerics import VACUOUS_IN, judge_loss, judge_trajectory
+from meshproof.measures.numerics import VACUOUS_IN, judge_loss, judge_trajectory
 from suites.applicability import mixed
 
 LEAST = 2.0**-8

@@ -3,8 +3,8 @@
 import pytest
 
 from meshproof.contract import Trajectory
-from meshproof.numerics import judge as judge_leaves
-from meshproof.numerics import judge_trajectory
+from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.measures.numerics import judge_trajectory
 from suites.applicability import both, in_float32, on_one_device
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.memory import theoretical_bytes
+from meshproof.measures.memory import theoretical_bytes
 from suites.applicability import stored_otherwise, unless
 
 MOMENTS = {"at_birth": "at birth", "before": "before training", "after": "after training"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.numerics import judge as judge_leaves
+from meshproof.measures.numerics import judge as judge_leaves
 from suites.applicability import both, distributed, in_float32
 
 

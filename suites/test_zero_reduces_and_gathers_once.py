@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from meshproof.traffic import compare_traffic
+from meshproof.measures.traffic import compare_traffic
 from suites.applicability import axes_of, distributed, mesh_axes
 from suites.derived import lacking
 

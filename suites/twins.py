@@ -8,9 +8,9 @@ from typing import Any
 
 from meshproof.cases import Case
 from meshproof.contract import Step
-from meshproof.judging import digest
-from meshproof.numerics import VACUOUS, Verdict, agree
-from meshproof.observation import STEPS
+from meshproof.judging.truths import digest
+from meshproof.measures.numerics import VACUOUS, Verdict, agree
+from meshproof.observing.observation import STEPS
 
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:

@@ -2,7 +2,7 @@
 
 import copy
 
-from tests.test_expectations_update import STACK
+from tests.unit.test_expectations_update import STACK
 
 LONG = "fsdp_tensor_parallel_by_storage_alone-jax-a_model_with_a_long_name+explicit@data=2,model=4"
 MESSAGE = """COM-6 is violated by fsdp-jax-mlp@data=8: Parameters MUST move over the FSDP axis.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from meshproof.comparison import compare
-from meshproof.report import read_report
+from meshproof.report.document import read_report
 
 Report = Mapping[str, Any]
 Verdicts = dict[str, tuple[str, float | None, float | None]]

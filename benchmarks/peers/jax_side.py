@@ -16,8 +16,8 @@ from benchmarks.peers.gpt_case import find_case
 from benchmarks.peers.handover import write_handover
 from benchmarks.record import machine, matmul_precision, stack
 from benchmarks.window import STEPS, Window
-from meshproof.arrays import host
-from meshproof.returned import canonical
+from meshproof.observing.members import canonical
+from meshproof.observing.state import host
 
 CUDA_PACKAGES = ("jax-cuda", "nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cudnn", "triton")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from meshproof.comparison.cases import Pair, compare_case
 from meshproof.comparison.differences import Change, Comparison, Difference
-from meshproof.report import ReportError
+from meshproof.report.document import ReportError
 
 ERODED = 0.1
 """A margin (observed / allowed) that moved by less is not told."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal, get_args
 
-from meshproof.report import PACKAGES, VERSIONED
+from meshproof.report.document import PACKAGES, VERSIONED
 
 Change = Literal["regressed", "gone", "changed", "new", "improved", "same"]
 CHANGES: tuple[Change, ...] = get_args(Change)

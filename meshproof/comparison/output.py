@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshproof.comparison.differences import SIGNS, Comparison, Difference
-from meshproof.report import describe_stack
+from meshproof.report.document import describe_stack
 
 SHOWN = 60
 """Lines of a table; the rest is counted, and whole in the JSON and on the page."""

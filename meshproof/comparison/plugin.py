@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from meshproof.comparison.commands import CLASSES, read_classes
+from meshproof.commands.compare import CLASSES, read_classes
 from meshproof.comparison.comparing import compare, same_implementation
 from meshproof.comparison.output import write_table
-from meshproof.report import ReportError, read_report
+from meshproof.report.document import ReportError, read_report
 
 NAME = "meshproof-comparison"
 

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from meshproof.cases import TARGETS
-from meshproof.environment import admits
-from meshproof.report import VERSIONED
+from meshproof.observing.stack import admits
+from meshproof.report.document import VERSIONED
 
 TABLE = "expectation"
 TODO = "TODO"

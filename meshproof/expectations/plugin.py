@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from meshproof.cases import REFERENCE
-from meshproof.environment import versions
 from meshproof.expectations.entries import Expectation, ExpectationError, read
-from meshproof.judging import case_of, record_of
+from meshproof.judging.records import case_of, record_of
+from meshproof.observing.stack import versions
 
 NAME = "meshproof-expectations"
 SUITES = "suites"

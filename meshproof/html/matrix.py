@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshproof.report import STATUSES
+from meshproof.report.document import STATUSES
 
 Report = Mapping[str, Any]
 Key = tuple[str | None, str]

@@ -17,7 +17,7 @@ from meshproof.html.stacks import compare_environments, compare_packages
 from meshproof.html.strategies import build_strategies, find_failures
 from meshproof.html.units import describe_bytes, describe_change, describe_number, exact_bytes
 from meshproof.html.verdict import judge
-from meshproof.report import SIGNS, STATUSES, describe_stack
+from meshproof.report.document import SIGNS, STATUSES, describe_stack
 
 Report = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshproof.report import count_statuses
+from meshproof.report.document import count_statuses
 
 SEVERITIES = {"regressed": "bad", "cannot tell": "unsure", "changed": "notable", "same": "good"}
 ICONS = {"bad": "✗", "unsure": "?", "notable": "≠", "good": "✓"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from meshproof.report import describe_stack, read_report
+from meshproof.report.document import describe_stack, read_report
 from meshproof.timing.runs import NAME, Benchmark, RunError, read_json, read_run
 
 TEST = "test_step_time"

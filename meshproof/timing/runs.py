@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from meshproof.schemas import flaw, parse_json
+from meshproof.report.schemas import flaw, parse_json
 from meshproof.timing.ratios import THRESHOLD, Sample
 
 NAME = "meshproof"

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from meshproof.comparison import Difference, compare
 from meshproof.environments import StackError, releases
-from meshproof.report import PACKAGES
+from meshproof.report.document import PACKAGES
 from meshproof.upgrade.runs import RunError
 
 Pins = Mapping[str, str]

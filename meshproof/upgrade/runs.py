@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshproof.environments import Environment, cache_folder
-from meshproof.report import ReportError, read_report
+from meshproof.report.document import ReportError, read_report
 
 FIXED = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 PROGRESS = re.compile(r"\[ *(\d+)%\]")

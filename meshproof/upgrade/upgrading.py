@@ -14,7 +14,7 @@ from meshproof.comparison import Change, Comparison, Difference, compare, instal
 from meshproof.comparison.output import markdown
 from meshproof.environments import Environment
 from meshproof.files import replace_text
-from meshproof.report import ORIGIN
+from meshproof.report.document import ORIGIN
 from meshproof.timing.ab import Paired
 from meshproof.upgrade.bisecting import STACK
 from meshproof.upgrade.runs import run_suites

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from meshproof.report import read_report
+from meshproof.report.document import read_report
 from tests.regressions.known import Regression
 
 ROOT = Path(__file__).parents[2]

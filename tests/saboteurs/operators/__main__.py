@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from meshproof.environment import versions
 from meshproof.files import insert, replace_text
+from meshproof.observing.stack import versions
 from tests.saboteurs.operators.matrix import NAME, judge, keep, table
 
 README = Path("README.md")

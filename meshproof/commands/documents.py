@@ -1,0 +1,81 @@
+"""`meshproof spec`, `meshproof html` and `meshproof expectations`: documents made from suites and reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshproof.commands.failing import fail
+from meshproof.commands.plots import inline_benchmarks
+
+expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, such as suites/expectations.toml.")
+
+
+def spec(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 where SPEC.md is out of date.")] = False,
+) -> None:
+    """Write SPEC.md in the current checkout, from the clauses that its suites declare."""
+    from meshproof.judging.spec import COMMAND, SpecError, render_spec
+
+    path = Path("SPEC.md")
+    try:
+        text = render_spec(Path())
+    except SpecError as error:
+        fail(str(error))
+    if not check:
+        path.write_text(text, encoding="utf-8")
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        typer.echo(f"meshproof: SPEC.md is out of date; `{COMMAND}` updates it", err=True)
+        raise typer.Exit(1)
+
+
+def html(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
+    output: Annotated[Path | None, typer.Option(help="Write this; default the report's name with .html.")] = None,
+    benchmarks: Annotated[
+        list[Path] | None, typer.Option(metavar="BENCH.json", help="Draw these saved benchmarks too; repeatable.")
+    ] = None,
+) -> None:
+    """Write a report as one HTML page that needs nothing outside itself."""
+    from meshproof.files import replace_text
+    from meshproof.html import render_page
+    from meshproof.report.document import ReportError, read_report
+
+    path = output or report.with_suffix(".html")
+    if path in (report, *(benchmarks or ())):
+        fail(f"{path} would be overwritten by its page: name another --output")
+    try:
+        pictures = inline_benchmarks(benchmarks) if benchmarks else []
+        replace_text(path, render_page(read_report(report), pictures=pictures))
+    except (ReportError, OSError) as error:
+        fail(str(error))
+    typer.echo(f"{path} is the page of {report}")
+
+
+@expectations.command()
+def update(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
+    file: Annotated[Path | None, typer.Option(help="Rewrite this; default suites/expectations.toml.")] = None,
+) -> None:
+    """Rewrite a file of expectations from the report of a run of all suites.
+
+    Entries whose tests still fail stay, with their reasons and comments. Those whose tests pass go; where some pass,
+    the others get an entry each. What fails without being expected is added, and must be given a reason and a link
+    before the file is read again. Entries for other versions, targets or platforms are not touched.
+    """
+    from meshproof.cases import REFERENCE
+    from meshproof.expectations import ExpectationError
+    from meshproof.expectations.plugin import KNOWN
+    from meshproof.expectations.updating import update as rewrite
+    from meshproof.report.document import ReportError, read_report
+
+    try:
+        known = read_report(report)
+        if file is None and known["implementation"] != REFERENCE:
+            fail(f"{report} is of --impl {known['implementation']}, {KNOWN} of {REFERENCE}: name a --file of your own")
+        changes = rewrite(known, file or Path(KNOWN))
+    except (ReportError, ExpectationError, OSError) as error:
+        fail(str(error))
+    typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")

@@ -1,0 +1,71 @@
+"""`meshproof plots`, and the pictures of `meshproof html --benchmarks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshproof.commands.failing import fail
+
+
+class Format(StrEnum):
+    """What a picture's file holds."""
+
+    SVG = "svg"
+    PNG = "png"
+
+
+def plots(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.json…", help="Saved benchmarks, conformance reports.")],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Pictures are written here.")] = Path("plots"),
+    kind: Annotated[Format, typer.Option("--format", help="Of every picture.")] = Format.SVG,
+) -> None:
+    """Draw loss curves, speed-ups, times against batch and mesh, and the efficiency of pipelines.
+
+    Takes what `pytest benchmarks/ --benchmark-json` and `pytest suites/ --conformance-report` write, and says of each
+    picture that it cannot draw why. Exit code 2: there is none that it can.
+    """
+    with _failing():
+        from meshproof.files import replace_bytes
+        from meshproof.plots.drawing import render
+        from meshproof.plots.pictures import draw_files
+
+        pictures, remarks = draw_files(files)
+        made = [(output / f"{each.name}.{kind}", each, render(each, kind)) for each in pictures if each.figure]
+        output.mkdir(parents=True, exist_ok=True)
+        for path, picture, content in made:
+            replace_bytes(path, content)
+            typer.echo(f"{path}: {picture.question}")
+        for remark in (*remarks, *(remark for picture in pictures for remark in picture.remarks)):
+            typer.echo(remark)
+
+
+def inline_benchmarks(files: Sequence[Path]) -> list[tuple[str, str | None, tuple[str, ...]]]:
+    """For the page: each question, its picture as an element ``svg`` or ``None``, and what is left out and why.
+
+    Ends the command where nothing can be drawn.
+    """
+    with _failing():
+        from meshproof.plots.inline import inline
+        from meshproof.plots.pictures import draw_benchmarks
+
+        pictures, remarks = draw_benchmarks(files)
+        found = [(each.question, inline(each) if each.figure else None, each.remarks) for each in pictures]
+        return [*found, ("What is left out", None, tuple(remarks))] if remarks else found
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        fail("pictures need matplotlib, which is not installed: pip install 'meshproof[plots]'")
+    except (ValueError, OSError) as error:
+        fail(str(error))

@@ -1,0 +1,97 @@
+"""`meshproof ab` and `meshproof baseline`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshproof.commands.failing import fail
+
+baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
+
+
+def ab(
+    old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
+    new: Annotated[str, typer.Option("--to", help="The same of the other stack.")],
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH…]", help="Default: benchmarks.")] = None,
+    select: Annotated[str, typer.Option("-k", help="As pytest's -k.")] = "",
+    old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
+    new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")] = False,
+    rounds: Annotated[int, typer.Option(min=8, help="Of each benchmark, in each process.")] = 40,
+    sessions: Annotated[int, typer.Option(min=1, help="Pairs of fresh processes; 3 times as many tell apart.")] = 2,
+    target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
+    impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
+    size: Annotated[str | None, typer.Option(help="As pytest benchmarks/ --size.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every round here.")] = None,
+) -> None:
+    """Time two stacks in turn on this machine: is one of them slower?
+
+    One process in each environment runs the same benchmarks, round by round in the order A B B A, and what the
+    machine does meanwhile does it to both. Exit code 1: a benchmark is slower, failed, or is on one side only. Run
+    it where benchmarks/ is.
+    """
+    from meshproof.environments import StackError, open_environment
+    from meshproof.files import check_writable, replace_text
+    from meshproof.timing.ab import AbError, as_json, run_ab
+    from meshproof.timing.summary import write_comparisons
+
+    say = partial(typer.echo, err=True)
+    try:
+        if json_file:
+            check_writable(json_file)
+        environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
+        options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
+        given = [word for option, value in options.items() if value for word in (option, value)]
+        found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
+    except (StackError, AbError, ValueError, OSError) as error:
+        fail(str(error))
+    comparisons = [each.comparison for each in found]
+    write_comparisons(comparisons, typer.echo, "more --rounds tell more, on a quieter machine")
+    if json_file:
+        replace_text(json_file, json.dumps(as_json(environments, found), indent=1))
+    raise typer.Exit(any(comparison.failed for comparison in comparisons))
+
+
+@baseline.command()
+def promote(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN.json…", help="Saved by pytest benchmarks/.")],
+    folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines"),
+    accept: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Repeatable; the refusal names it.")] = None,
+) -> None:
+    """Make a run, or several of the same code, the baseline of the machine it was timed on.
+
+    Refused where a test of it failed, where it did not come to its end, and, unless accepted by name, where it is worse
+    than the baseline that stands. Several runs show how much this machine differs from run to run: three are better
+    than one.
+    """
+    from meshproof.timing.baselines import promote as make_baseline
+    from meshproof.timing.baselines import read_baseline
+    from meshproof.timing.runs import RunError
+
+    try:
+        made = read_baseline(make_baseline(runs, folder, accept or ()))
+    except (RunError, OSError) as error:
+        fail(str(error))
+    typer.echo(f"{made.path} is the baseline now, of {made.reach}")
+
+
+@baseline.command()
+def show(folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines")) -> None:
+    """Print each baseline: its machine, its stack, and the time of every benchmark in every run."""
+    from meshproof.timing.baselines import read_baselines
+    from meshproof.timing.runs import RunError
+    from meshproof.timing.summary import write_baseline
+
+    try:
+        found = read_baselines(folder)
+        for each in found:
+            write_baseline(each, typer.echo)
+    except RunError as error:
+        fail(str(error))
+    if not found:
+        fail(f"there is no baseline in {folder}; `meshproof baseline promote RUN.json` makes one")

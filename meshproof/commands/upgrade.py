@@ -1,0 +1,140 @@
+"""`meshproof upgrade` and `meshproof bisect`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from meshproof.commands.compare import FailOn, read_classes
+from meshproof.commands.failing import INTERRUPTED, fail
+
+Selected = Annotated[str, typer.Option("-k", help="As pytest's -k.")]
+Target = Annotated[list[str] | None, typer.Option(help="As pytest's --target; repeatable.")]
+Implementation = Annotated[str | None, typer.Option("--impl", help="As pytest's --impl.")]
+Expected = Annotated[list[Path] | None, typer.Option("--expectations", help="As pytest's; repeatable.")]
+Prereleases = Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")]
+
+
+def upgrade(
+    old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
+    new: Annotated[str, typer.Option("--to", help="The same of the stack to move to.")],
+    select: Selected = "",
+    target: Target = None,
+    impl: Implementation = None,
+    expectations: Expected = None,
+    old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
+    new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
+    pre: Prereleases = False,
+    benchmarks: Annotated[bool, typer.Option("--benchmarks", help="Time both stacks in turn, too.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for upgrade.html, upgrade.md and upgrade.json.")] = Path(),
+    fail_on: FailOn = "regressed",
+) -> None:
+    """Can we move? Run the same suites on two stacks, and say what changes.
+
+    Makes an environment for each, or finds the one it made before; runs the suites in both; compares; writes
+    upgrade.html, upgrade.md and upgrade.json. Exit code 0: nothing regressed. 1: something did. 2: it cannot be told.
+    Run it where suites/ is.
+    """
+    from meshproof.comparison.output import write_table
+    from meshproof.environments import StackError, open_environment
+    from meshproof.judging.spec import SpecError, read_clauses
+    from meshproof.report.document import ReportError
+    from meshproof.timing.ab import AbError, run_ab
+    from meshproof.upgrade.progress import show_progress
+    from meshproof.upgrade.runs import RunError
+    from meshproof.upgrade.upgrading import judge, next_step, run_both, write_upgrade
+
+    say = partial(typer.echo, err=True)
+    try:
+        read_clauses()
+        classes, chosen = read_classes(fail_on), selection(select, target, impl)
+        output.mkdir(parents=True, exist_ok=True)
+        given = ((old, old_python), (new, new_python))
+        environments = [open_environment(*each, pre, say) for each in given]
+        with show_progress() as show:
+            reports = run_both(environments, [*chosen, *expected(expectations)], output, show)
+        times = run_ab(environments, ["benchmarks", *chosen], rounds=40, sessions=2, say=say) if benchmarks else []
+        comparison = judge(reports, times)
+        advice = next_step(comparison, [*selection("", target, impl), *expected(expectations)])
+        paths = write_upgrade(output, reports, comparison, environments, advice)
+    except KeyboardInterrupt:
+        fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)
+    except (ValueError, SpecError, StackError, RunError, ReportError, AbError, OSError) as error:
+        fail(str(error))
+    write_table(comparison, typer.echo)
+    if advice:
+        typer.echo(f"which release brought it: {advice}")
+    say(f"written: {', '.join(map(str, paths))}")
+    raise typer.Exit(comparison.exit_code(classes))
+
+
+def bisect(
+    good: Annotated[str, typer.Option(help="Releases such as jax==0.9.0,flax==0.12.4.")],
+    bad: Annotated[str, typer.Option(help="The same packages, of the stack that changed something.")],
+    select: Selected = "",
+    clause: Annotated[str | None, typer.Option(help="Look at this clause only, such as COM-4.")] = None,
+    target: Target = None,
+    impl: Implementation = None,
+    expectations: Expected = None,
+    pre: Prereleases = False,
+) -> None:
+    """Which release of which package brought a change?
+
+    Takes the most serious difference between the two stacks, and halves the releases between them; each step is one run
+    of the suites in an environment of its own. Exit code 0: one release is to blame. 2: it is ambiguous, or there is no
+    difference. Run it where suites/ is; a narrow -k makes it quick.
+    """
+    from meshproof.environments import Stack, StackError, cache_folder, make_environment, read_requirements
+    from meshproof.judging.spec import SpecError, read_clauses
+    from meshproof.report.document import ReportError
+    from meshproof.upgrade.bisecting import BisectError, describe, read_pins
+    from meshproof.upgrade.bisecting import bisect as find_origin
+    from meshproof.upgrade.runs import RunError, run_suites
+
+    say = partial(typer.echo, err=True)
+    known: dict[Path, dict[str, Any]] = {}
+
+    def run(pins: Mapping[str, str]) -> dict[str, Any]:
+        stack = tuple(f"{name}=={version}" for name, version in pins.items())
+        environment = make_environment(Stack(stack, prereleases=pre))
+        if environment.python not in known:
+            say(f"suites on {','.join(stack)}")
+            known[environment.python] = run_suites(environment, chosen, cache_folder() / f"bisect-{os.getpid()}.json")
+        return known[environment.python]
+
+    try:
+        if clause not in (None, *(judged.id for judged in read_clauses())):
+            raise ValueError(f"--clause {clause!r}: no test in suites/ judges it; SPEC.md lists all that there are")
+        chosen = [*selection(select, target, impl), *expected(expectations)]
+        old, new = (read_pins(read_requirements(text)) for text in (good, bad))
+        origin = find_origin(old, new, run, clause, pre)
+    except KeyboardInterrupt:
+        fail("interrupted: there is no verdict", INTERRUPTED)
+    except (ValueError, SpecError, BisectError, StackError, RunError, ReportError, OSError) as error:
+        fail(str(error))
+    finally:
+        (cache_folder() / f"bisect-{os.getpid()}.json").unlink(missing_ok=True)
+    typer.echo(describe(origin, chosen))
+    raise typer.Exit(0 if origin.certain else 2)
+
+
+def expected(files: Sequence[Path] | None) -> list[str]:
+    """The words that name pytest the files of what is known to fail."""
+    return [word for file in files or () for word in ("--expectations", str(file))]
+
+
+def selection(select: str, target: Sequence[str] | None, impl: str | None) -> list[str]:
+    """The words that pytest gets. Raises `ValueError` for a ``-k`` that is none: under xdist pytest only breaks."""
+    from _pytest.mark.expression import Expression
+
+    try:
+        Expression.compile(select) if select else None
+    except SyntaxError as error:
+        raise ValueError(f"-k {select!r}: {error.msg}; expected the like of 'fsdp and not bf16'") from error
+    chosen = {"-k": [select] if select else [], "--target": target or [], "--impl": [impl] if impl else []}
+    return [word for option, values in chosen.items() for value in values for word in (option, value)]

@@ -1,0 +1,65 @@
+"""What a test found out, kept for the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any
+
+import pytest
+
+from meshproof.cases import Case
+from meshproof.report.document import Status
+
+
+@dataclass
+class Record:
+    """What one test found out: the line that the report keeps of it.
+
+    ``margin`` is the worst error over its allowance; ``ratio`` the bytes moved over the theoretical bytes.
+    ``expectation`` has the entries that cover the test, and whether it failed as they say.
+    """
+
+    id: str
+    clause: str
+    statement: str
+    case: str | None
+    status: Status = "not-exercised"
+    margin: float | None = None
+    ratio: float | None = None
+    message: str = ""
+    expectation: dict[str, Any] | None = None
+
+    def conclude(self, report: pytest.TestReport) -> None:
+        """Take over the outcome of one phase of the test."""
+        if report.failed:
+            self.status, self.message = "failed", report.longreprtext
+        elif report.skipped and hasattr(report, "wasxfail"):
+            self.status, self.message = "expected-failure", f"{report.wasxfail}\n{report.longreprtext}"
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            self.message = self.message or report.longrepr[2]
+        elif report.when == "call" and report.passed:
+            self.status = "proved"
+
+
+RECORD = pytest.StashKey[Record]()
+
+
+def record_of(item: pytest.Item) -> Record:
+    """The record of a test, the same one in all its phases."""
+    return item.stash.setdefault(RECORD, _new_record(item))
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case of a test; some judge the stack itself."""
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
+    return case if isinstance(case, Case) else None
+
+
+def _new_record(item: pytest.Item) -> Record:
+    marker = item.get_closest_marker("clause")
+    assert marker is not None
+    function: Any = getattr(item, "function", None)
+    statement = " ".join(cleandoc(function.__doc__ or "").split("\n\n")[0].split())
+    case = case_of(item)
+    return Record(item.nodeid, marker.args[0], statement, case.id if case else None)

@@ -1,0 +1,78 @@
+"""The truth of every case, computed once in a process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from meshproof.cases import Case, has_member
+from meshproof.contract import Batch, Judgement, Truth, leaves, nest
+from meshproof.observing.members import canonical, judgement, origin
+from meshproof.observing.observation import STEPS, Failed, NotSupported, Observation, Seen
+
+
+class Truths:
+    """The truth of every case, computed once for all that start from the same values and see the same batches.
+
+    Where the implementation brings none, its own run on one device, on the batches that it was observed on.
+    """
+
+    def __init__(self) -> None:
+        self.computed: dict[tuple[Any, str], tuple[Truth, Judgement]] = {}
+        self.usual: dict[str, Seen[Judgement]] = {}
+
+    def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
+        """Trained from the canonical values where the strategy can load them, else from what its ``init`` made.
+
+        On the batches that the strategy was observed on, or on others.
+        """
+        if not has_member(case.strategy, "truth"):
+            if batches is not None or not has_member(case.strategy, "single_device"):
+                return NotSupported("the implementation brings no truth")
+            return observation.own_truth
+        if batches is not None:
+            return self.trained(case, observation, batches)
+        if case.id not in self.usual:
+            self.usual[case.id] = self.trained(case, observation, case.strategy.batches(STEPS))
+        return self.usual[case.id]
+
+    def trained(self, case: Case, observation: Observation, batches: Iterable[Batch]) -> Seen[Judgement]:
+        """The truth of a case on these batches; or what it raised and where, or what its result lacks."""
+        truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
+        try:
+            if has_member(case.strategy, "load"):
+                start = dict(leaves(canonical(truth.initial_parameters(), "initial_parameters")))
+            elif isinstance(observation.initial, (NotSupported, Failed)):
+                return observation.initial
+            else:
+                start = observation.initial
+            given = tuple(batches)
+            key = (identity(truth), digest([start, *given]))
+            if key not in self.computed:
+                self.computed[key] = truth, judgement(truth.train(nest(start), given), len(given))
+            return self.computed[key][1]
+        except Exception as error:
+            return Failed(f"truth, a {type(truth).__name__}: {type(error).__name__}: {error} ({origin(error)})")
+
+
+def identity(truth: Truth) -> Any:
+    """What a truth is found by again: any that equals it, but where it has no hash the object alone."""
+    try:
+        hash(truth)
+    except TypeError:
+        return id(truth)
+    return truth
+
+
+def digest(trees: list[Any]) -> str:
+    """A name for the content of these trees of arrays."""
+    content = hashlib.sha256()
+    for tree in trees:
+        for path, value in leaves(tree):
+            array = np.ascontiguousarray(value)
+            content.update(f"{path} {array.dtype} {array.shape}".encode())
+            content.update(array.tobytes())
+    return content.hexdigest()

@@ -1,0 +1,45 @@
+"""Bytes per device: what the compiler says of a program, and what the declared layout implies of a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from meshproof.measures.layout import LeafLayout
+
+
+@dataclass(frozen=True)
+class ProgramMemory:
+    """A compiled program's buffers in bytes per device. ``temporary`` compares only within one backend and version."""
+
+    arguments: int
+    outputs: int
+    aliased: int
+    temporary: int
+
+
+def program_memory(compiled: Any) -> ProgramMemory | None:
+    """The compiler's own account of a program; ``None`` where the backend gives none."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return None
+    return ProgramMemory(
+        arguments=analysis.argument_size_in_bytes,
+        outputs=analysis.output_size_in_bytes,
+        aliased=analysis.alias_size_in_bytes,
+        temporary=analysis.temp_size_in_bytes,
+    )
+
+
+def theoretical_bytes(leaves: Iterable[LeafLayout], mesh: dict[str, int]) -> int:
+    """Bytes per device of leaves that lie as declared: each whole size, divided by the axes that split it."""
+    total = 0
+    for leaf in leaves:
+        split = 1
+        for entry in leaf.declared or ():
+            for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
+                split *= mesh[axis]
+        total += prod(leaf.shape) * leaf.itemsize // split
+    return total

@@ -1,0 +1,243 @@
+"""The judge of numbers: error bounds and bitwise comparison.
+
+A leaf is judged as one vector: its error is the Frobenius norm of observed − truth, in float64, and what is allowed is
+`MULTIPLE` times the norm of the standard deviations that float32 rounding explains (`contract.Judgement.rounding`).
+For independent errors E‖error‖² = ‖deviations‖², so an honest run stays near or below one deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf, isfinite, sqrt
+from typing import Any
+
+import numpy as np
+
+from meshproof.contract import Judgement, Leaves, Trajectory
+from meshproof.measures.verdicts import Failure, LeafRecord, Verdict, ratio
+
+MULTIPLE = 6.0
+"""How many standard deviations are allowed.
+
+A leaf of many elements averages its errors and needs hardly more than one deviation; a scalar loss is a single draw,
+and a normal one exceeds six deviations once in 5·10⁸ runs. For errors of any distribution and any correlation between
+the elements, Chebyshev's inequality still leaves 1/36. More would only dull the judge: the deviations are upper
+estimates, and float32 training, sequential sums included, uses about a tenth of what six of them allow.
+"""
+
+VACUOUS = 1e-2
+"""A bound above this share of the signal judges nothing, and is itself a failure (NUM-10)."""
+
+VACUOUS_IN = {"float32": VACUOUS, "bfloat16": 0.5}
+"""The same, by the dtype that is computed in. In bfloat16 one ReLU in a thousand flips, which no bound can be small on.
+
+Half the signal is what the smallest wrong mean or sum is off by, a factor of two: beyond it even that could hide.
+"""
+
+Observed = Mapping[str, Any]
+
+
+def judge(
+    observed: Observed, truth: Leaves, rounding: Leaves, part: str = "leaves", vacuous: float = VACUOUS
+) -> Verdict:
+    """Every leaf against truth, within `MULTIPLE` standard deviations of float32 rounding, in truth's order.
+
+    ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal. A leaf that is missing,
+    unexpected, of another shape or not finite fails, as does a bound that exceeds ``vacuous`` of the truth.
+    Raises ``ValueError`` where truth and rounding do not have the same leaves and shapes: then the judge is broken.
+    """
+    if truth.keys() != rounding.keys():
+        raise ValueError(f"leaves in only one of truth and its rounding: {sorted(truth.keys() ^ rounding.keys())}")
+    for path, value in truth.items():
+        if np.shape(value) != np.shape(rounding[path]):
+            raise ValueError(f"{path}: truth has shape {np.shape(value)}, its rounding {np.shape(rounding[path])}")
+    return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous))
+
+
+def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
+    """A scalar, the same way."""
+    return judge({"loss": observed}, {"loss": np.asarray(truth)}, {"loss": np.asarray(rounding)}, part, vacuous)
+
+
+def judge_trajectory(observed: Trajectory, judgement: Judgement, vacuous: float = VACUOUS) -> tuple[Verdict, ...]:
+    """Everything that training gave, in the order it is computed in, so that the first failure is nearest the cause.
+
+    That is the first step's gradients, then of each step the loss, the optimizer state and the parameters.
+    Raises ``ValueError`` where the numbers of steps differ.
+    """
+    true, rounding = judgement.value, judgement.rounding
+    if len(observed.steps) != len(true.steps):
+        raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
+    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous)]
+    for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
+        state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
+        verdicts += [
+            judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous),
+            judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous),
+            judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous),
+        ]
+    return tuple(verdicts)
+
+
+def agree(
+    left: Observed,
+    right: Observed,
+    rounding: Leaves,
+    part: str = "leaves",
+    names: tuple[str, str] = ("one", "other"),
+    vacuous: float = VACUOUS,
+) -> Verdict:
+    """Two observed runs of the same mathematics against each other (NUM-8), in rounding's order.
+
+    Each errs from the common truth with the deviation σ of ``rounding``. Independent errors give the difference the
+    deviation √2·σ, and errors that the runs share only make it smaller. (That both pass `judge` proves no more than
+    twice what is allowed there, so this is the sharper claim.)
+    """
+    both = {path: sqrt(2) * real(deviation) for path, deviation in rounding.items()}
+    return pair(right, left, rounding, part, (names[1], names[0]), within(both, names[0], vacuous))
+
+
+def bitwise(
+    left: Observed, right: Observed, part: str = "leaves", names: tuple[str, str] = ("one", "other")
+) -> Verdict:
+    """Two runs (NUM-5) or two devices' copies (NUM-6), byte for byte: equal NaNs are equal and −0 is not 0."""
+    return pair(right, left, left, part, (names[1], names[0]), lambda path, a, b: same_bytes(path, a, b, names))
+
+
+def finite(observed: Observed, part: str = "leaves") -> Verdict:
+    """Every value must be a finite number (NUM-10). Integers are."""
+    return Verdict(part, tuple(_finite(path, np.asarray(values)) for path, values in observed.items()))
+
+
+def _finite(path: str, values: np.ndarray) -> LeafRecord:
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return LeafRecord(path, 0.0, 0.0, float(values.size))
+    return unmeasured(path, "non-finite", f"is not finite: {first(bad, values)}; allowed is none")
+
+
+Judge = Callable[[str, np.ndarray, np.ndarray], LeafRecord]
+
+
+def pair(
+    observed: Observed, reference: Observed, order: Iterable[str], part: str, names: tuple[str, str], judge: Judge
+) -> Verdict:
+    """The verdict leaf by leaf; what only one side has, or has in another shape, is a record that says so."""
+    records = []
+    for path in dict.fromkeys([*order, *reference, *observed]):
+        if path not in observed:
+            records.append(unmeasured(path, "missing", f"is missing from {names[0]}"))
+        elif path not in reference:
+            records.append(unmeasured(path, "unexpected", f"is in {names[0]} and unknown to {names[1]}"))
+        elif np.shape(observed[path]) != np.shape(reference[path]):
+            shapes = f"{np.shape(observed[path])} in {names[0]} and {np.shape(reference[path])} in {names[1]}"
+            records.append(unmeasured(path, "shape", f"has shape {shapes}"))
+        else:
+            records.append(judge(path, np.asarray(observed[path]), np.asarray(reference[path])))
+    return Verdict(part, tuple(records))
+
+
+def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
+    """The judge of one leaf against the reference of that ``name``, by the deviations in ``rounding``."""
+
+    def judge_leaf(path: str, observed: np.ndarray, reference: np.ndarray) -> LeafRecord:
+        if path not in rounding:
+            return unmeasured(path, "unexpected", "has no bound")
+        try:
+            saw, is_, by = real(observed), real(reference), real(rounding[path])
+        except (TypeError, ValueError):
+            return unmeasured(
+                path, "dtype", f"is {observed.dtype} against {reference.dtype}, which are not real numbers"
+            )
+        for values, where in ((saw, "the run"), (is_, name)):
+            if not np.isfinite(values).all():
+                return unmeasured(
+                    path, "non-finite", f"is not finite in {where}: {first(~np.isfinite(values), values)}"
+                )
+        if np.shape(by) != np.shape(is_):
+            raise ValueError(f"{path}: the leaf has shape {np.shape(is_)}, its rounding {np.shape(by)}")
+        error, allowed, signal = norm(saw - is_), MULTIPLE * norm(by), norm(is_)
+        if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
+            seen = f"is not what {name} has: {first(observed != reference, observed, reference)}; integers are exact"
+            return LeafRecord(path, error, 0.0, signal, "differs", seen)
+        failure, detail = explain(saw, is_, error, allowed, signal, name, vacuous)
+        return LeafRecord(path, error, allowed, signal, failure, detail)
+
+    return judge_leaf
+
+
+def explain(
+    saw: np.ndarray, is_: np.ndarray, error: float, allowed: float, signal: float, name: str, vacuous: float
+) -> tuple[Failure | None, str]:
+    """Which failure it is, in words: a constant factor that explains the whole error points at a wrong mean or sum."""
+    share = ratio(allowed, signal)
+    if isfinite(allowed) and error > allowed:
+        factor = float(np.vdot(is_, saw)) / signal**2 if signal else 0.0
+        if factor and abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10:
+            cause = f"it is {name} times {factor:.7g}{common_cause(factor)}"
+        elif not saw.any():
+            cause = "it is all zeros: never computed, or never written back"
+        else:
+            cause = "no order of float32 operations explains that much"
+        return "exceeds", f"is not {name}: {cause}"
+    if not (isfinite(allowed) and share <= vacuous):
+        cause = (
+            "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie: use other data or fewer steps"
+        )
+        return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
+    return None, ""
+
+
+def common_cause(factor: float) -> str:
+    """What usually multiplies by such a factor; empty where nothing does."""
+    if factor < 0:
+        return ": a wrong sign"
+    times = max(factor, 1 / factor)
+    is_count = round(times) > 1 and abs(times - round(times)) < 1e-3 * times
+    return ": a sum for a mean, or a reduction twice or never" if is_count else ""
+
+
+def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tuple[str, str]) -> LeafRecord:
+    """The record of a bitwise comparison: how many elements differ, and the first of them."""
+    if observed.dtype != reference.dtype:
+        return unmeasured(path, "dtype", f"is {reference.dtype} in {names[0]} and {observed.dtype} in {names[1]}")
+    if observed.tobytes() == reference.tobytes():
+        return LeafRecord(path, 0.0, 0.0, float(observed.size))
+    different = (as_bytes(observed) != as_bytes(reference)).any(-1).reshape(observed.shape)
+    detail = f"differs in bits between {names[0]} and {names[1]}: {first(different, reference, observed)}"
+    return LeafRecord(path, float(np.count_nonzero(different)), 0.0, float(observed.size), "differs", detail)
+
+
+def first(where: np.ndarray, *arrays: np.ndarray) -> str:
+    """How many elements, and the first of them with its value on either side."""
+    index = tuple(int(i) for i in np.argwhere(where)[0])
+    shown = " and ".join(repr(array[index].item()) for array in arrays)
+    return f"{np.count_nonzero(where):,} of {where.size:,} elements, the first at {index} is {shown}"
+
+
+def unmeasured(path: str, failure: Failure, detail: str) -> LeafRecord:
+    """A leaf whose error cannot be measured."""
+    return LeafRecord(path, inf, 0.0, 0.0, failure, detail)
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of every element, (elements, itemsize)."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.dtype.itemsize)
+
+
+def is_integer(array: np.ndarray) -> bool:
+    """Whether the leaf holds integers or truth values, which no rounding touches."""
+    return array.dtype.kind in "iub"
+
+
+def real(array: Any) -> np.ndarray:
+    """In float64. Raises ``TypeError`` or ``ValueError`` for what holds no real numbers."""
+    given = np.asarray(array)
+    if given.dtype.kind == "c":
+        raise TypeError(f"{given.dtype} is complex")
+    return given.astype(np.float64)
+
+
+def norm(array: np.ndarray) -> float:
+    """The Frobenius norm in float64."""
+    return float(np.linalg.norm(array.ravel()))

@@ -1,0 +1,77 @@
+"""A census against a communication budget: bytes by logical operation and mesh axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from meshproof.contract import Communication
+from meshproof.hlo import Collective
+from meshproof.measures.verdicts import compared
+
+Lane = tuple[str, tuple[str, ...]]
+"""A logical operation and the mesh axes that it runs over."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One lane: bytes seen per device and step (``None``: unknown), bytes budgeted, and what they are of."""
+
+    lane: Lane
+    seen: int | None
+    budgeted: int
+    entries: tuple[Collective, ...]
+    lines: tuple[Communication, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether just the budgeted bytes move."""
+        return self.seen == self.budgeted
+
+    @property
+    def ratio(self) -> float:
+        """Bytes seen over bytes budgeted; infinite where nothing is budgeted or the amount is unknown."""
+        if self.seen is None or (self.seen and not self.budgeted):
+            return float("inf")
+        return self.seen / self.budgeted if self.budgeted else 1.0
+
+    def __str__(self) -> str:
+        lane = f"{self.lane[0]} over {'×'.join(self.lane[1])}"
+        written = ", ".join(sorted({entry.realized_as for entry in self.entries})) or "nothing"
+        phases = ", ".join(sorted({entry.phase for entry in self.entries})) or "none"
+        budget = "; ".join(map(str, self.lines)) or f"no line lists {lane}"
+        amount = compared(self.seen, self.budgeted, "bytes")
+        return f"{lane}: {amount} (written as {written}; phase {phases}); budget: {budget}"
+
+
+def compare_traffic(collectives: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:
+    """Every lane that is seen or budgeted."""
+    lines = list(budget)
+    entries = [_as_budgeted(entry, lines) for entry in collectives]
+    return tuple(_lane(lane, entries, lines) for lane in sorted(set(_lanes(entries, lines))))
+
+
+def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
+    """An all-reduce and its slices are one where the budget reduces, and a reduce-scatter where it scatters.
+
+    ZeRO-1 reduces a gradient and then updates a slice of it; without a reduce-scatter of its own a compiler writes
+    ZeRO-2's the same way.
+    """
+    budgeted = {line.operation for line in lines if line.axes == entry.axes}
+    sliced = entry.operation == "reduce-scatter" and entry.realized_as.endswith("all-reduce + dynamic-slice")
+    if sliced and "reduce-scatter" not in budgeted and "all-reduce" in budgeted:
+        return replace(entry, operation="all-reduce")
+    return entry
+
+
+def _lanes(entries: list[Collective], lines: list[Communication]) -> Iterator[Lane]:
+    yield from ((entry.operation, entry.axes) for entry in entries)
+    yield from ((line.operation, line.axes) for line in lines)
+
+
+def _lane(lane: Lane, entries: list[Collective], lines: list[Communication]) -> Traffic:
+    own = tuple(entry for entry in entries if (entry.operation, entry.axes) == lane)
+    budget = tuple(line for line in lines if (line.operation, line.axes) == lane)
+    sizes = [entry.bytes for entry in own]
+    seen = None if None in sizes else sum(size for size in sizes if size is not None)
+    return Traffic(lane, seen, sum(line.bytes for line in budget), own, budget)

@@ -1,0 +1,1 @@
+"""One case, seen once, in a process of its own."""

@@ -1,0 +1,172 @@
+"""What a strategy hands back, checked where it comes in: errors name what came, what was expected and what to do."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.cases import has_member
+from meshproof.contract import Batch, Judgement, Part, Trajectory, Tree, leaves
+from meshproof.observing.observation import NotSupported, evaluation_set
+
+
+def host_batches(returned: Any, count: int) -> list[Batch]:
+    """The batches that ``batches(count)`` returned. Raises ``TypeError`` or ``ValueError``."""
+    expected = f"expected {count} dicts of arrays by field name; return a list of them"
+    if not isinstance(returned, Iterable) or isinstance(returned, Mapping):
+        raise TypeError(f"batches({count}) returned {shown(returned)}, {expected}")
+    batches = list(returned)
+    if len(batches) != count:
+        raise ValueError(f"batches({count}) returned {len(batches)}, {expected}")
+    for batch in batches:
+        if not isinstance(batch, Mapping):
+            raise TypeError(f"batches({count}) returned {shown(batch)} as one of them, {expected}")
+        sizes = {path: np.shape(field)[:1] for path, field in leaves(batch)}
+        if len(set(sizes.values())) != 1 or () in sizes.values():
+            raise ValueError(
+                f"batches({count}) returned a batch whose fields have the leading dimensions {sizes}, expected the "
+                f"global batch size in all of them; give every field one row for each example"
+            )
+    return batches
+
+
+def state_and_metrics(returned: Any) -> tuple[Any, Mapping[str, Any]]:
+    """What ``train_step`` returned. Raises ``TypeError``."""
+    match returned:
+        case (state, Mapping() as metrics) if "loss" in metrics:
+            return state, metrics
+    raise TypeError(
+        f"train_step returned {shown(returned)}, expected the next state and a dict of metrics that has a loss; "
+        f"return state, {{'loss': loss}}"
+    )
+
+
+def loss_of(metrics: Mapping[str, Any]) -> float:
+    """The loss that ``train_step`` reports. Raises ``TypeError``."""
+    return scalar(metrics["loss"], "train_step's metrics['loss']")
+
+
+def scalar(returned: Any, what: str) -> float:
+    """One number. Raises ``TypeError``."""
+    if np.shape(returned) != ():
+        raise TypeError(f"{what} is {shown(returned)}, expected a scalar; return the mean over the global batch")
+    return float(returned)
+
+
+def canonical(returned: Any, member: str) -> Tree:
+    """The canonical tree that a member returned. Raises ``TypeError``."""
+    expected = "expected nested dicts with string keys and an array at every leaf"
+    if not isinstance(returned, Mapping):
+        raise TypeError(
+            f"{member} returned {shown(returned)}, {expected}; of an NNX state take nnx.to_pure_dict(state)"
+        )
+    for key in keys(returned):
+        if "/" in str(key):
+            raise TypeError(
+                f"{member} has the key {key!r}, expected one without '/', which stands between the keys of a path; "
+                f"nest dicts instead"
+            )
+    for path, leaf in leaves(returned):
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
+    return returned
+
+
+def keys(tree: Mapping[Any, Any]) -> Iterator[Any]:
+    """Every key of nested dicts."""
+    for key, value in tree.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from keys(value)
+
+
+def no_layout(part: Part, found: Mapping[str, Any]) -> NotSupported | None:
+    """What is said of leaves that lie on no device, where there is one."""
+    for path, leaf in found.items():
+        if isinstance(leaf, np.ndarray):
+            shows = "" if part == "gradients" else ", or show those at rest in `at_rest`"
+            lies = f"{part} has {shown(leaf)} at {path!r}, which lies on no device"
+            return NotSupported(f"{lies}: return the jax.Arrays{shows}")
+    return None
+
+
+def judgement(returned: Any, steps: int) -> Judgement:
+    """What ``truth.train`` returned for as many batches. Raises ``TypeError`` or ``ValueError``."""
+    if not isinstance(returned, Judgement):
+        raise TypeError(
+            f"train returned {shown(returned)}, expected a Judgement; return Judgement(value, rounding), both of them "
+            f"a Trajectory"
+        )
+    value, rounding = with_scalars(returned.value), with_scalars(returned.rounding)
+    for what, trajectory in (("value", value), ("rounding", rounding)):
+        if len(trajectory.steps) != steps:
+            raise ValueError(f"train returned a {what} of {len(trajectory.steps)} steps, expected {steps}, one a batch")
+    true, deviations = shapes(value), shapes(rounding)
+    for leaf in true | deviations:
+        if true.get(leaf) != deviations.get(leaf):
+            has, expected = (f"shape {each[leaf]}" if leaf in each else "none" for each in (deviations, true))
+            raise ValueError(
+                f"{leaf}: its rounding has {has}, its value {expected}; return a deviation of each element"
+            )
+    return Judgement(value, rounding)
+
+
+def with_scalars(given: Trajectory) -> Trajectory:
+    """A trajectory with plain numbers for losses. Raises ``TypeError``."""
+    steps = enumerate(given.steps, 1)
+    return replace(given, steps=tuple(replace(step, loss=scalar(step.loss, f"loss of step {n}")) for n, step in steps))
+
+
+def shapes(trajectory: Trajectory) -> dict[str, tuple[int, ...]]:
+    """The shape of every leaf of a trajectory, by its place."""
+    parts = {"gradients of step 1": trajectory.gradients}
+    for number, step in enumerate(trajectory.steps, 1):
+        parts |= {
+            f"optimizer state after step {number}": step.optimizer_state,
+            f"parameters after step {number}": step.parameters,
+        }
+    return {f"{path} of {part}": np.shape(value) for part, held in parts.items() for path, value in held.items()}
+
+
+def evaluated(strategy: Any, state: Any, batches: Sequence[Batch]) -> dict[str, tuple[float, int]]:
+    """Each metric's sum and count over the evaluation set that is made of these batches."""
+    totals: dict[str, tuple[float, int]] = {}
+    for batch in evaluation_set(batches):
+        for name, (value, examples) in strategy.evaluate(state, batch).items():
+            so_far, seen = totals.get(name, (0.0, 0))
+            totals[name] = so_far + float(value), seen + int(examples)
+    return totals
+
+
+def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:
+    """The paths of the parameters in model order: that of the truth, or else of the strategy's own canonical tree."""
+    if has_member(strategy, "truth"):
+        return tuple(path for path, _ in leaves(strategy.truth.initial_parameters()))
+    if has_member(strategy, "parameters"):
+        return tuple(path for path, _ in leaves(canonical(strategy.parameters(fresh()), "parameters")))
+    return ()
+
+
+def origin(error: Exception) -> str:
+    """Where an error was raised: the last line of code on the way to it that is of no library of JAX."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not {"jax", "flax", "optax"} & set(Path(frame.filename).parts)]
+    last = (own or frames)[-1]
+    return f"{last.filename}:{last.lineno} in {last.name}"
+
+
+def shown(value: Any) -> str:
+    """A value in few words: its type, and its shape or the beginning of its text."""
+    kind = type(value).__name__
+    if hasattr(value, "shape"):
+        return f"a {kind} of shape {value.shape}"
+    if isinstance(value, tuple | list):
+        return f"a {kind} of {len(value)} ({', '.join(type(entry).__name__ for entry in value[:4])})"
+    text = repr(value)
+    return f"a {kind}, {text[:60]}{'…' if len(text) > 60 else ''}"

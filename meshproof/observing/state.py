@@ -1,0 +1,137 @@
+"""The arrays of a state, whatever its tree: where they lie, whether they moved, and whether their copies are one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from meshproof.contract import Leaves, leaves
+from meshproof.measures.layout import LeafLayout, observe_layout, ranges
+from meshproof.measures.numerics import bitwise, finite
+from meshproof.measures.verdicts import LeafRecord, Verdict
+
+T = TypeVar("T")
+WORD = re.compile(r"\w+")
+
+
+def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
+    """Every array of a state, canonical or not, by JAX's key path; of a random key its bits."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    return [(jax.tree_util.keystr(path), bits(leaf)) for path, leaf in flat if isinstance(leaf, jax.Array)]
+
+
+def bits(array: jax.Array) -> jax.Array:
+    """What can be looked at of an array."""
+    return jax.random.key_data(array) if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+
+
+def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
+    """Every array that Flax's metadata says is split over mesh axes, with that as its declared layout.
+
+    Under any key that begins as a key for it has in any version of NNX, heeded or not; by mesh axes, not logical names.
+    """
+    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    found: dict[str, tuple[jax.Array, PartitionSpec]] = {}
+    for path, variable in flat:
+        for key, value in getattr(variable, "get_metadata", dict)().items():
+            spec = PartitionSpec(*value) if isinstance(value, tuple) else getattr(value, "spec", value)
+            if key.startswith(("sharding", "out_sharding")) and isinstance(spec, PartitionSpec):
+                axes = {axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)}
+                if axes and axes <= set(mesh.axis_names):
+                    [array] = jax.tree.leaves(variable)
+                    found[f"{jax.tree_util.keystr(path)} by {key}"] = array, spec
+    return observe_layout({name: array for name, (array, _) in found.items()}, mesh, lambda name: found[name][1])
+
+
+def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
+    """Each array's sharding and rank, taken before a step donates it."""
+    return {path: (array.sharding, array.ndim) for path, array in array_leaves(state)}
+
+
+def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]]) -> tuple[str, ...]:
+    """Leaves whose sharding is not equivalent to what it was, or that are new or gone."""
+    return tuple(
+        path
+        for path in before | after
+        if path not in before or path not in after or not after[path][0].is_equivalent_to(*before[path])
+    )
+
+
+def replicas(held: list[tuple[str, jax.Array]]) -> Verdict:
+    """Whether devices that hold the same part of an array hold the same bits; of each array the worst pair of them."""
+    return Verdict("copies on several devices", tuple(_replicas(path, array) for path, array in held))
+
+
+def _replicas(path: str, array: jax.Array) -> LeafRecord:
+    first: dict[Any, Any] = {}
+    pairs: list[tuple[Any, Any]] = [
+        (first.setdefault(ranges(s.index, array.shape), s), s) for s in array.addressable_shards
+    ]
+    records = (
+        bitwise(
+            {path: np.asarray(one.data)},
+            {path: np.asarray(other.data)},
+            names=(f"device {one.device.id}", f"device {other.device.id}"),
+        ).records[0]
+        for one, other in pairs
+    )
+    return max(records, key=lambda record: record.error)
+
+
+def in_model_order(held: Iterable[tuple[str, T]], model: Sequence[str]) -> list[tuple[str, T]]:
+    """Leaves and their paths, in the order of the model's parameters whose paths theirs contain; others come last.
+
+    JAX sorts the keys of a dict, so that what it returns lies in the order of the alphabet.
+    """
+
+    def place(leaf: tuple[str, T]) -> int:
+        words = spelled(leaf[0])
+        return next((at for at, path in enumerate(model) if spelled(path) in words), len(model))
+
+    return sorted(held, key=place)
+
+
+def spelled(path: str) -> str:
+    """A path of either spelling, ``['a'].b`` or ``a/b``, as its words between slashes."""
+    return f"/{'/'.join(WORD.findall(path))}/"
+
+
+def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
+    """Shards of a placed batch that do not hold their own part of the host batch, in the dtype of the device."""
+    return tuple(
+        f"{path} on device {shard.device.id}"
+        for path, array in placed.items()
+        if path in batch
+        for shard in array.addressable_shards
+        if not np.array_equal(np.asarray(shard.data), batch[path].astype(array.dtype).reshape(array.shape)[shard.index])
+    )
+
+
+def finite_state(held: list[tuple[str, jax.Array]]) -> Verdict:
+    """Whether every value of these arrays is a finite number."""
+    inexact = {path: array for path, array in held if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact)}
+    return finite({path: np.asarray(array) for path, array in inexact.items()}, "state")
+
+
+def is_scalar(array: jax.Array) -> bool:
+    """Whether a device holds one element of it."""
+    return array.sharding.shard_shape(array.shape) in ((), (1,))
+
+
+def bytes_per_device(arrays: list[jax.Array]) -> int:
+    """Bytes that these arrays take on the fullest device."""
+    held: dict[jax.Device, int] = {}
+    for array in arrays:
+        for shard in array.addressable_shards:
+            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
+    return max(held.values(), default=0)
+
+
+def host(tree: Any) -> Leaves:
+    """A canonical tree as host arrays by path."""
+    return {path: np.asarray(array) for path, array in leaves(tree)}

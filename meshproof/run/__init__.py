@@ -1,0 +1,1 @@
+"""One run of pytest: its record, its summary, and which worker judges what."""

@@ -1,0 +1,87 @@
+"""The end of a run in a terminal: strategy × clause group, the worst margin, the five counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from meshproof.judging.records import Record
+from meshproof.report.document import SIGNS, count_statuses, describe_stack
+
+LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
+
+
+def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: Any) -> None:
+    """Write the matrix and the counts, and say loudly what was not exercised."""
+    records = list(records)
+    terminal.section("conformance")
+    terminal.write_line(describe_stack(report["environment"]))
+    strategies = {case["id"]: case["strategy"] for case in report["cases"]}
+    terminal.write_line(render(matrix(records, strategies), terminal))
+    worst = max((record for record in records if record.margin is not None), key=_margin, default=None)
+    if worst is not None:
+        terminal.write_line(f"worst margin (observed / allowed): {worst.margin:.3g} in {worst.id}")
+    counts = ", ".join(f"{count} {status}" for status, count in count_statuses(report).items())
+    terminal.write_line(f"clauses: {counts}")
+    for line in expected(records):
+        terminal.write_line(line, yellow=True)
+    idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
+    for reason, count in idle.items():
+        terminal.write_line(f"NOT EXERCISED: {count} tests: {reason or 'no reason given'}", yellow=True, bold=True)
+
+
+def nothing_exercised(records: Iterable[Record]) -> bool:
+    """Whether cases were chosen, and not one of them could be run: a skip is no pass."""
+    statuses = {record.status for record in records if record.case}
+    return statuses == {"not-exercised"}
+
+
+def expected(records: list[Record]) -> list[str]:
+    """What each entry of the expectations accounts for; a flaky test that passes is told too."""
+    told = Counter(
+        (LABELS[entry["outcome"]], "passed" if record.status == "proved" else "failed", entry["reason"], entry["url"])
+        for record in records
+        if record.expectation and record.expectation["status"] in ("xfailed", "flaky")
+        for entry in record.expectation["entries"]
+    )
+    return [f"{label}: {count} tests {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
+
+
+def matrix(records: list[Record], strategies: dict[str, str]) -> Table:
+    """Strategy by clause group: how many tests have which status."""
+    groups = list(dict.fromkeys(record.clause.partition("-")[0] for record in sorted(records, key=_clause)))
+    table = Table("strategy", *groups, "bytes/theory", "worst margin", box=None, pad_edge=False, header_style="bold")
+    for strategy in dict.fromkeys(strategies.values()):
+        own = [record for record in records if record.case and strategies[record.case] == strategy]
+        margins = [record.margin for record in own if record.margin is not None]
+        ratios = [record.ratio for record in own if record.ratio is not None]
+        ratio = max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
+        cells = [_cell([record for record in own if record.clause.startswith(f"{group}-")]) for group in groups]
+        shown = ("" if ratio is None else f"{ratio:.3f}", f"{max(margins):.3g}" if margins else "")
+        table.add_row(strategy, *cells, *shown)
+    return table
+
+
+def render(table: Table, terminal: Any) -> str:
+    """The table as text, coloured as the terminal is, and wider than it where it must: names are not cut."""
+    buffer = StringIO()
+    Console(file=buffer, width=200, force_terminal=terminal.hasmarkup, color_system=None).print(table)
+    return buffer.getvalue().rstrip()
+
+
+def _cell(records: list[Record]) -> str:
+    counts = Counter(record.status for record in records)
+    return " ".join(f"{sign}{counts[status]}" for status, sign in SIGNS.items() if counts[status])  # type: ignore[index]
+
+
+def _margin(record: Record) -> float:
+    return record.margin or 0.0
+
+
+def _clause(record: Record) -> str:
+    return record.clause

@@ -1,0 +1,76 @@
+"""The suites see: what an operator plants is caught, and there is something to plant in every strategy."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from meshproof.cases import case_id
+from meshproof.files import insert
+from tests.saboteurs.operators import OPERATORS, mutants
+from tests.saboteurs.operators.bases import bases
+from tests.saboteurs.operators.matrix import NAME, fates, judge, kept, table
+
+README = Path(__file__).parents[2] / "README.md"
+SOME = "fsdp_shard_map-jax-mlp or zero1-jax or expert_parallel-jax"
+"""Pages by hand and annotated; `make mutants` judges all of them."""
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What became of the mutants of some pages, judged now, on the installed stack; no healthy one failed."""
+    return judge("-k", SOME)
+
+
+def test_every_fault_is_caught(found):
+    """No mutant survives, and none is caught only because it could not train; but for the lack of a batch, all do."""
+    assert len({fate.operator for fate in found}) > 25
+    assert [f"{fate.operator} of {fate.strategy}" for fate in found if not fate.caught_by] == []
+    assert {fate.operator for fate in found if not fate.trained} == {"last_batch_lost"}
+
+
+def test_the_usual_tests_see_less(found):
+    """Most faults pass a loss within 10 %, and none of those in numbers alone is counted among the collectives."""
+    assert sum(fate.seen_by_loss_10_percent for fate in found) < len(found) / 2
+    assert not any(fate.seen_by_counts for fate in found if fate.operator == "learning_rate_scaled")
+
+
+def test_the_matrix_has_a_row_for_each_operator(found):
+    """With the number of strategies that it harmed, of those that were caught, and the clauses that caught them."""
+    rows = dict(line.strip("| ").split(" | ", 1) for line in table(found).splitlines()[2:])
+    assert list(rows) == [name.replace("_", " ") for name in OPERATORS]
+    count = sum(fate.operator == "donation_lost" for fate in found)
+    assert rows["donation lost"].startswith(f"{count} | {count} | 0 | 0 | 0 | ") and "MEM-2" in rows["donation lost"]
+
+
+def test_what_is_kept_is_of_these_mutants():
+    """The kill matrix that was written down is that of today's operators and strategies, and no mutant survived."""
+    written = kept()
+    assert {(fate.strategy, fate.operator) for fate in written} == {(case_id(one), name) for one, name, _ in mutants()}
+    assert [fate for fate in written if not fate.caught_by] == []
+
+
+def test_readme_shows_what_is_kept():
+    """Its table of faults is the one that is made of the kill matrix."""
+    text = README.read_text(encoding="utf-8")
+    assert insert(text, NAME, table(kept())) == text
+
+
+def test_a_mutant_without_its_healthy_strategy_is_refused():
+    """There is nothing to compare it with; the error names both."""
+    base, _, form = next(mutants())
+    report = {"clauses": [], "cases": [{"id": case_id(form)}]}
+    with pytest.raises(ValueError, match=re.escape(f"{case_id(form)} was chosen without {case_id(base)}")):
+        list(fates(report))
+
+
+def test_every_strategy_has_faults_of_its_own_kind():
+    """Beside the faults that any trainer can have, every distributed strategy has at least three more."""
+    harmed = defaultdict(set)
+    for healthy, name, _ in mutants():
+        harmed[case_id(healthy)].add(name)
+    for_all = set.intersection(*harmed.values())
+    assert len(OPERATORS) - len(for_all) > 20
+    distributed = [case_id(form) for form in bases() if form.name != "single_device"]
+    assert {name: len(harmed[name] - for_all) for name in distributed if len(harmed[name] - for_all) < 3} == {}

@@ -1,0 +1,219 @@
+"""Every check can fail: each planted fault is caught by the clauses that stand beside it.
+
+And their messages are for somebody who has never seen this project and must act tonight: each part is demanded.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshproof.observing.stack import describe, flipped_defaults
+from tests.saboteurs import CAUGHT_BY
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(path.name for path in (ROOT / "suites").glob("test_*.py"))
+FLIPPED = {"JAX_DEFAULT_MATMUL_PRECISION": "bfloat16"}
+"""A fault of the stack, planted in the environment of the run: a default that no CPU heeds, and `observe` overrides."""
+STACK = "the stack"
+
+PARTS = {
+    ("NUM-2", "microbatches_averaged_alike"): [
+        "strategy microbatches_averaged_alike, framework jax, model mlp, mesh data=8, target cpu",
+        "gradients of step 1: 8 of 8 leaves failed, first dense_0/kernel in model order",
+        r"dense_0/kernel is not truth: .* \[error [\d.]+, allowed [\d.e-]+, margin [\d.e+]+, relative error [\d.]+\]",
+        r"and 5 more, the worst of all is dense_\d/\w+ with margin ",
+    ],
+    ("NUM-6", "drifting_replicas"): [
+        r"copies on several devices: \d+ of \d+ leaves failed, first \S*dense_0\S*kernel\S* in model order",
+        r"differs in bits between device \d and device \d: [\d,]+ of 100,352 elements",
+        "allowed 0, margin inf",
+    ],
+    ("COM-2", "reduced_in_the_loop"): [
+        "step: all-reduce over data: 4,669,660 bytes seen, 933,932 allowed, 3,735,728 too many, margin 5.000",
+        "written as all-reduce; phase ",
+        "budget: all-reduce of gradients over data: 933,928 bytes; all-reduce of metrics over data: 4 bytes",
+    ],
+    ("COM-2", "experts_reduced_twice"): [
+        "gradients reduced over expert: 140,880 bytes seen, 70,440 allowed, 70,440 too many, margin 2.000",
+        "theory: by shapes and layouts once; that the budget agrees with the step proves nothing",
+        "budget: all-reduce of gradients over expert: 70,440 bytes; all-reduce of gradients over expert: 70,440 bytes",
+    ],
+    ("COM-8", "schedule_leaves_out"): [
+        r"step: collective-permute over stage runs \[22\] times, expected 21, once a tick",
+        "budget: collective-permute of activations over stage: 720,896 bytes",
+    ],
+    ("COM-9", "reduced_in_the_loop"): [
+        "gradients reduced in a step: 4,669,656 bytes seen, 933,928 allowed, 3,735,728 too many, margin 5.000",
+        "1 times what healthy_data_parallel-jax-mlp@data=8 reduces; budget: all-reduce of gradients over data: 933,928",
+    ],
+    ("COM-10", "whole_batch_everywhere"): [
+        r"step: all-gather over data: [\d,]+ bytes seen, 0 allowed, [\d,]+ too many, margin inf",
+        "budget: no line lists all-gather over data",
+    ],
+    ("SHD-1", "inert_annotation"): [
+        r"- dense_0/kernel \(784, 128\) lies as P\S*\(\) at birth, declared is P\S*\(None, 'data'\): ",
+        "401,408 bytes on the fullest device seen, 50,176 allowed, 351,232 too many, margin 8.000",
+    ],
+    ("SHD-3", "inert_annotation"): [
+        r"dense_0/kernel \(784, 128\) lies as P.*: 8 of 8 devices hold another part; position 0 holds part ",
+    ],
+    ("MEM-1", "inert_annotation"): [
+        r"state at birth: [\d,]+ bytes on the fullest device seen, 237,136 allowed, [\d,]+ too many, margin \d",
+        "theory: each leaf's bytes, divided by the axes of its declared spec",
+        "furthest is dense_0/kernel with 401,408 bytes for 50,176",
+    ],
+    ("MEM-2", "inert_annotation"): [
+        r"aliased from the step's input to its output: [\d,]+ bytes seen, [\d,]+ allowed, [\d,]+ too few, margin 0",
+        "theory: every byte of the state",
+    ],
+    ("CMP-1", "inert_annotation"): [r"step 2 ran .* \(\d+ events\), allowed is none", "margin: none, this holds or it"],
+    ("ACC-1", "microbatches_averaged_alike"): [
+        "gradients of step 1: 8 of 8 leaves failed, first dense_0/kernel in model order",
+        r"is not healthy_\S+@data=8: .*\[error [\d.e-]+, allowed [\d.e-]+, margin ",
+    ],
+    ("MIX-1", "masters_in_bf16"): [
+        "parameters after step 1: 1 of 4 leaves failed, first dense_1/kernel in model order",
+        "- parameters/dense_0/kernel has no digit that bfloat16 could not hold",
+    ],
+    ("MSK-1", "microbatches_averaged_alike"): [
+        "8 of 8 leaves failed, first dense_0/kernel in model order",
+        "is not truth",
+    ],
+    ("PIP-1", "schedule_leaves_out"): [
+        "21 of 4 × 21 slots idle, a share of 1/4 seen, 3/11 allowed, margin 0.917; theory: S=4, V=1, M=8"
+    ],
+    ("ERR-1", "whole_batch_everywhere"): [
+        "was not refused, no error was raised; expected an error that names 63 and 8"
+    ],
+}
+"""Of each kind of clause one message, and what it must say, as regular expressions."""
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """The failed tests (strategy, file, clause and message) of one run of the suites on all saboteurs."""
+    report = tmp_path_factory.mktemp("saboteurs") / "report.json"
+    arguments = ["suites", "--impl", "tests.saboteurs", "-n", "2", "-q", "--tb=no", "--conformance-report", str(report)]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True, env=os.environ | FLIPPED
+    )
+    assert run.returncode == 1, run.stdout + run.stderr
+    seen = json.loads(report.read_text())
+    strategies = {case["id"]: case["strategy"] for case in seen["cases"]} | {None: STACK}
+    return [
+        (strategies[test["case"]], Path(test["id"].partition("::")[0]).name, clause["id"], test["message"])
+        for clause in seen["clauses"]
+        for test in clause["tests"]
+        if test["status"] == "failed"
+    ]
+
+
+@pytest.fixture(scope="module")
+def failures(failed):
+    """Strategy to its failed clauses and their messages."""
+    found = {name: {} for name in (*CAUGHT_BY, STACK)}
+    for name, _, clause, message in failed:
+        found[name][clause] = found[name].get(clause, "") + message + "\n"
+    return found
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_each_fault_is_caught_by_its_clauses(failures, name):
+    """A saboteur fails each clause named beside it, and a healthy strategy fails none."""
+    if CAUGHT_BY[name]:
+        assert CAUGHT_BY[name] <= failures[name].keys()
+    else:
+        assert failures[name] == {}
+
+
+def test_a_flipped_default_is_the_stacks_fault_alone(failures):
+    """A default that is flipped in the environment fails its own clause, and no strategy another one."""
+    assert failures[STACK].keys() == {"SHD-9"}
+    assert "matmul_precision is 'bfloat16'" in failures[STACK]["SHD-9"]
+
+
+def test_every_clause_has_a_saboteur():
+    """No clause of the suites is without a planted fault that it catches."""
+    from meshproof.judging.spec import read_clauses
+
+    planted = set().union(*CAUGHT_BY.values())
+    assert {clause.id for clause in read_clauses()} - planted == {"SHD-9"}, "SHD-9 is planted in the environment"
+
+
+def missed_without(failed, file):
+    """What a suite file would have to catch alone, and does not; empty where a planted fault is its alone."""
+    catchers = {}
+    for name, catcher, _, _ in failed:
+        catchers.setdefault(name, set()).add(catcher)
+    others = {name: sorted(files - {file}) for name, files in catchers.items() if file in files}
+    if not all(others.values()):
+        return ""
+    nearest = sorted(others, key=lambda name: len(others[name]))[:3]
+    seen = "; ".join(f"{name} is also caught by {', '.join(others[name])}" for name in nearest) or "it catches none"
+    return f"without {file} every planted fault would still be caught: plant one that it alone catches ({seen})"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_suite_file_can_be_deleted(failed, file):
+    """Of each suite file there is a planted fault that no other file catches: without the file it would survive."""
+    assert not missed_without(failed, file), missed_without(failed, file)
+
+
+def test_a_file_that_can_be_deleted_is_named():
+    """A file whose every fault another file catches is named, with the nearest fault; so is one that catches none."""
+    failed = [("both", "test_a.py", "A-1", ""), ("both", "test_b.py", "B-1", ""), ("own", "test_b.py", "B-1", "")]
+    assert missed_without(failed, "test_b.py") == ""
+    assert "without test_a.py" in missed_without(failed, "test_a.py")
+    assert "both is also caught by test_b.py" in missed_without(failed, "test_a.py")
+    assert "it catches none" in missed_without(failed, "test_c.py")
+
+
+def test_every_message_is_whole(failures):
+    """Whatever was planted: the case, what is allowed, the margin, the budget or the first leaf, and how to run it."""
+    for name, by_clause in failures.items():
+        for clause, message in by_clause.items():
+            if name in ("crash", STACK) or "Error" in message or "cannot be read" in message:
+                continue
+            parts = [f"{clause} is violated", f"strategy {name}, ", "margin", "alone: pytest 'suites/"]
+            parts += {"COM": ["budget: "], "MEM": ["allowed"]}.get(clause[:3], [])
+            assert [part for part in parts if part not in message] == [], message
+
+
+@pytest.mark.parametrize(("clause", "strategy"), PARTS, ids=[" of ".join(key) for key in PARTS])
+def test_each_part_is_there(failures, clause, strategy):
+    """Clause and case, the place, what was seen, what is allowed, the margin, where it comes from, and how to rerun."""
+    message = failures[strategy][clause]
+    for part in (*PARTS[clause, strategy], "margin", rf"{clause} is violated by {strategy}-\S+@\S+: "):
+        assert re.search(part, message), f"{part}\nis not in\n{message}"
+    assert all(len(one.splitlines()) < 60 for one in message.split(f"{clause} is violated"))
+
+
+def test_the_line_runs_it_alone(failures):
+    """The last line, given to a shell, fails in the same words."""
+    message = failures["masters_in_bf16"]["MIX-1"].strip().rpartition("MIX-1 is violated")[2]
+    *words, alone = message.splitlines()
+    command = shlex.split(alone.removeprefix("alone: "))
+    assert command[0] == "pytest" and command[-2:] == ["--impl", "tests.saboteurs"]
+    run = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 1 and "1 failed" in run.stdout
+    assert all(line in run.stdout for line in words)
+
+
+def test_a_crash_is_a_failed_case_with_the_signals_name(failures):
+    """A case that kills its process fails by the signal's name, and the run goes on."""
+    assert "SIGSEGV" in failures["crash"]["NUM-2"]
+
+
+def test_a_flipped_default_is_one_finding():
+    """A default that is not the known one of the JAX version is named, with both values."""
+    environment = describe()
+    assert flipped_defaults(environment) == []
+    environment["defaults"]["x64"] = True
+    [finding] = flipped_defaults(environment)
+    assert "x64 is True" in finding and "known: False" in finding

@@ -1,0 +1,76 @@
+"""The measured truth of a model that is known: it is NumPy's, and its bound is no wider than the derived one."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meshproof.cases import Case
+from meshproof.contract import Contract, leaves
+from meshproof.measures.numerics import norm
+from meshproof.observing.observation import NotSupported
+from meshproof.observing.single_device_truth import measure, moved
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.strategies import single_device
+from reference_impl.truth import Adam, Momentum
+from tests.implementations.minimal import Trainer
+from tests.implementations.odd import odd
+
+PLAIN = {"load": lambda parameters: {"w": jnp.asarray(parameters["w"])}, "parameters": lambda state: state}
+"""What the minimal trainer lacks to be its own truth."""
+
+
+class Measured(JaxForm):
+    """The reference on one device, which brings no truth here but itself."""
+
+    def single_device(self, dtype):
+        """The same."""
+        return JaxForm(single_device, {"data": 1}, self.optimizer)
+
+
+def flat(trajectory):
+    """Every leaf of a trajectory."""
+    steps = {str(number): vars(step) for number, step in enumerate(trajectory.steps)}
+    return dict(leaves({"gradients": trajectory.gradients} | steps))
+
+
+@pytest.mark.parametrize("optimizer", [Momentum(), Adam()], ids=["momentum", "adam"])
+def test_measured_truth_is_the_derived_one(optimizer):
+    """Values agree to float64 rounding, and deviations are between a fifth and twice the derived ones."""
+    strategy = Measured(single_device, {"data": 1}, optimizer)
+    start, batches = strategy.truth.initial_parameters(), list(strategy.batches(3))
+    judgement = measure(Case("own", strategy, {"data": 1}, "cpu"), dict(leaves(start)), batches)
+    derived = strategy.truth.train(start, batches)
+    values, true = flat(judgement.value), flat(derived.value)
+    assert values.keys() == true.keys()
+    assert all(norm(np.subtract(values[path], true[path])) <= 1e-13 * norm(np.asarray(true[path])) for path in true)
+    deviations, bounds = flat(judgement.rounding), flat(derived.rounding)
+    judged = [path for path in bounds if not path.endswith("count")]
+    shares = [norm(np.asarray(deviations[path])) / norm(np.asarray(bounds[path])) for path in judged]
+    assert min(shares) > 0.2 and max(shares) < 2
+
+
+def test_inputs_move_as_by_one_rounding():
+    """The error has the variance ulp²/12 and no mean; whole numbers, integers and truth values stay."""
+    values = np.full(120_000, 1.5, np.float32)
+    still = {"mask": np.array([0.0, 1.0, 3.0], np.float32), "tokens": np.arange(5), "flags": np.array([True, False])}
+    [seen] = moved([{"x": values} | still], draw=0)
+    ulps = (seen["x"].astype(np.float64) - 1.5) / 2.0**-23
+    assert set(ulps) == {-1.0, 0.0, 1.0}
+    assert abs(ulps.var() - 1 / 12) < 0.005 and abs(ulps.mean()) < 0.005
+    assert all(seen[name] is still[name] or np.array_equal(seen[name], still[name]) for name in still)
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"contract": Contract(compute_dtype="bfloat16")}, "of float32 only, and the contract says bfloat16"),
+        ({"draws": True}, "JAX draws others in float64"),
+        ({"single_device": lambda dtype: Trainer()}, "what single_device returns has no load and no parameters"),
+        ({}, "train_step has no lower(), so that its precision cannot be seen"),
+    ],
+)
+def test_what_cannot_be_truth_is_not_supported(members, reason):
+    """A trainer in fewer digits, one that draws, and one that cannot be started or looked at: no verdict, and why."""
+    trainer = odd(**PLAIN | {"single_device": lambda dtype: odd(**PLAIN)} | members)
+    seen = measure(Case("line", trainer, {"data": 1}, "cpu"), {"w": np.float32(0.5).reshape(())}, trainer.batches(3))
+    assert isinstance(seen, NotSupported) and reason in seen.reason

@@ -1,0 +1,197 @@
+"""What an all-reduce means is read from its definitions and uses, and only the right ones change it."""
+
+import re
+
+import pytest
+
+from meshproof.hlo import HloError, census
+from tests.unit.hlo.texts import ADD, module, stored
+
+MESH = {"data": 2, "model": 4}
+OVER_DATA = "channel_id=1, replica_groups=[4,2]<=[2,4]T(1,0), use_global_device_ids=true, to_apply=%add"
+
+
+def sliced(uses: str, before: str = "", computations: str = ADD) -> str:
+    """An all-reduce over data whose result %r has these uses."""
+    return module(
+        f"""%p = f32[64]{{0}} parameter(0)
+        %id = u32[] partition-id()
+        %size = u32[] constant(32)
+        %four = u32[] constant(4)
+        %zero = u32[] constant(0)
+        {before}
+        %r = f32[64]{{0}} all-reduce(%p), {OVER_DATA}
+        {uses}""",
+        computations,
+    )
+
+
+OWN_OFFSET = "%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %size)"
+OWN_SLICE = "dynamic-slice(%r, %offset), dynamic_slice_sizes={32}"
+
+FUSED = (
+    ADD
+    + """
+%take (a: f32[64], b: u32[]) -> f32[32] {
+  %a = f32[64]{0} parameter(0)
+  %b = u32[] parameter(1)
+  %size.1 = u32[] constant(32)
+  %half = f32[] constant(0.5)
+  %halves = f32[64]{0} broadcast(%half), dimensions={}
+  %scaled = f32[64]{0} multiply(%a, %halves)
+  %offset.1 = u32[] multiply(%b, %size.1)
+  ROOT %taken = f32[32]{0} dynamic-slice(%scaled, %offset.1), dynamic_slice_sizes={32}
+}
+"""
+)
+
+SCATTERED = {
+    "own slice": (f"ROOT %s = f32[32]{{0}} {OWN_SLICE}", OWN_OFFSET),
+    "slices twice": (f"%s = f32[32]{{0}} {OWN_SLICE}\nROOT %t = f32[32]{{0}} {OWN_SLICE}", OWN_OFFSET),
+    "scaled": (
+        """%scale = f32[64]{0} broadcast(%f), dimensions={}
+        %m = f32[64]{0} multiply(%r, %scale)
+        %b = f32[8,8]{1,0} bitcast(%m)
+        ROOT %s = f32[4,8]{1,0} dynamic-slice(%b, %offset, %zero), dynamic_slice_sizes={4,8}""",
+        "%f = f32[] constant(0.5)\n%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %four)",
+    ),
+    "table": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        """%table = s32[8]{0} constant({0, 0, 0, 0, 32, 32, 32, 32})
+        %entry = s32[1]{0} dynamic-slice(%table, %id), dynamic_slice_sizes={1}
+        %offset = s32[] reshape(%entry)""",
+    ),
+    "elided table": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        """%table = s32[8]{0} constant({...})
+        %entry = s32[1]{0} dynamic-slice(%table, %id), dynamic_slice_sizes={1}
+        %offset = s32[] reshape(%entry)""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("uses", "before"), SCATTERED.values(), ids=SCATTERED)
+def test_own_slice_is_a_reduce_scatter(uses: str, before: str) -> None:
+    """An all-reduce of which every use is the device's own slice is a logical reduce-scatter."""
+    (entry,) = census(sliced(uses, before), MESH)
+    assert (entry.operation, entry.realized_as) == ("reduce-scatter", "all-reduce + dynamic-slice")
+    assert (entry.axes, entry.tensors, entry.bytes) == (("data",), 1, 256)
+
+
+def test_slice_inside_a_fusion_is_a_reduce_scatter() -> None:
+    """The slice is found inside a fusion whose parameters are the sum and the partition's row."""
+    uses = "ROOT %s = f32[32]{0} fusion(%r, %row), kind=kLoop, calls=%take"
+    (entry,) = census(sliced(uses, "%row = u32[] divide(%id, %four)", FUSED), MESH)
+    assert entry.operation == "reduce-scatter"
+
+
+NOT_SCATTERED = {
+    "used whole beside": (f"%s = f32[32]{{0}} {OWN_SLICE}\nROOT %w = f32[64]{{0}} negate(%r)", OWN_OFFSET),
+    "returned whole": (
+        f"%s = f32[32]{{0}} {OWN_SLICE}\nROOT %w = (f32[64]{{0}}, f32[32]{{0}}) tuple(%r, %s)",
+        OWN_OFFSET,
+    ),
+    "unused": ("ROOT %w = f32[64]{0} copy(%p)", ""),
+    "constant offset": (f"ROOT %s = f32[32]{{0}} {OWN_SLICE}", "%offset = u32[] constant(32)"),
+    "offset from data": (f"ROOT %s = f32[32]{{0}} {OWN_SLICE}", "%offset = u32[] parameter(1)"),
+    "offset partly from data": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        "%n = u32[] parameter(1)\n%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %n)",
+    ),
+    # The column of the partition is its place on model: the members of a data group would all take the same half.
+    "other axis": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        "%column = u32[] remainder(%id, %four)\n%offset = u32[] multiply(%column, %size)",
+    ),
+    "other axis by table": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        """%table = s32[8]{0} constant({0, 32, 0, 32, 0, 32, 0, 32})
+        %entry = s32[1]{0} dynamic-slice(%table, %id), dynamic_slice_sizes={1}
+        %offset = s32[] reshape(%entry)""",
+    ),
+    "slice too large": ("ROOT %s = f32[48]{0} dynamic-slice(%r, %offset), dynamic_slice_sizes={48}", OWN_OFFSET),
+    "slice too small": ("ROOT %s = f32[16]{0} dynamic-slice(%r, %offset), dynamic_slice_sizes={16}", OWN_OFFSET),
+    "static slice": ("ROOT %s = f32[32]{0} slice(%r), slice={[0:32]}", ""),
+    "mixed with a whole tensor": (
+        f"%m = f32[64]{{0}} multiply(%r, %p)\nROOT %s = f32[32]{{0}} {OWN_SLICE.replace('%r', '%m')}",
+        OWN_OFFSET,
+    ),
+    "unknown operation between": (
+        f"%m = f32[64]{{0}} reverse(%r), dimensions={{0}}\nROOT %s = f32[32]{{0}} {OWN_SLICE.replace('%r', '%m')}",
+        OWN_OFFSET,
+    ),
+    "is the offset": ("%c = u32[64]{0} convert(%r)\nROOT %s = f32[32]{0} dynamic-slice(%p, %c)", ""),
+}
+
+
+@pytest.mark.parametrize(("uses", "before"), NOT_SCATTERED.values(), ids=NOT_SCATTERED)
+def test_everything_else_is_an_all_reduce(uses: str, before: str) -> None:
+    """One use of the whole, or a slice by anything but the device's own place in its group, leaves an all-reduce."""
+    (entry,) = census(sliced(uses, before), MESH)
+    assert (entry.operation, entry.realized_as) == ("all-reduce", "all-reduce")
+
+
+def test_real_text_with_one_whole_use_added() -> None:
+    """In a real FSDP step, one more use of one gradient as a whole turns exactly this gradient into an all-reduce."""
+    text = stored("cpu-0.12.0.1-two_layers")
+    whole = re.search(r"%(\S+) = f32\[512,2048\]\S* get-tuple-element\(%all-reduce[^\n]*\n", text)
+    assert whole is not None
+    spoiled = text.replace(whole[0], f"{whole[0]}  %spoil = f32[512,2048]{{1,0}} sine(%{whole[1]})\n")
+    before = {(e.operation, e.tensors, e.bytes) for e in census(text, {"data": 8})}
+    after = {(e.operation, e.tensors, e.bytes) for e in census(spoiled, {"data": 8})}
+    assert before - after == {("reduce-scatter", 3, 8_390_656), ("all-reduce", 1, 8_192)}
+    assert after - before == {("reduce-scatter", 2, 8_390_656 - 4 * 2**20), ("all-reduce", 2, 8_192 + 4 * 2**20)}
+
+
+def padded(background: str, offset: str, reducer: str = "add") -> str:
+    """An all-reduce of a tensor into which every device wrote its own half."""
+    return module(
+        f"""%p = f32[32]{{0}} parameter(0)
+        %id = u32[] partition-id()
+        %size = u32[] constant(32)
+        %four = u32[] constant(4)
+        %value = f32[] constant({background})
+        %whole = f32[64]{{0}} broadcast(%value), dimensions={{}}
+        %row = u32[] {offset}(%id, %four)
+        %place = u32[] multiply(%row, %size)
+        %mine = f32[64]{{0}} dynamic-update-slice(%whole, %p, %place)
+        ROOT %r = f32[64]{{0}} all-reduce(%mine), {OVER_DATA}""",
+        ADD.replace("add(%x", f"{reducer}(%x"),
+    )
+
+
+def test_sum_of_padded_shards_is_an_all_gather() -> None:
+    """TPU gathers small shards by writing them into zeros and summing: that moves what an all-gather brings."""
+    (entry,) = census(padded("0", "divide"), MESH)
+    assert (entry.operation, entry.realized_as) == ("all-gather", "dynamic-update-slice + all-reduce")
+    assert (entry.tensors, entry.bytes) == (1, 256)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [padded("1", "divide"), padded("0", "remainder"), padded("0", "divide", "multiply")],
+    ids=["not zeros", "the same place", "no sum"],
+)
+def test_other_sums_are_no_all_gather(text: str) -> None:
+    """Shards written over anything but zeros, at the same place, or multiplied are an all-reduce."""
+    (entry,) = census(text, MESH)
+    assert entry.operation == "all-reduce"
+
+
+def test_fusion_named_reduce_scatter_must_be_one() -> None:
+    """A fusion called all-reduce-scatter that does not slice its sum is an unknown realisation, and an error."""
+    text = stored("tpu-0.12.0.1-two_layers")
+    body = re.search(r"%all-reduce-scatter[^\n]*\{\n(?:  [^\n]*\n)+\}", text)
+    assert body is not None
+    with pytest.raises(HloError, match="does more to its all-reduce than slice it"):
+        census(text.replace(body[0], body[0].replace(" partition-id()", " constant(0)")), {"data": 8})
+
+
+def test_asynchronous_chain_is_counted_once() -> None:
+    """A TPU collective printed in its start, beside compute and in its done is one; without its start, an error."""
+    text = stored("tpu-0.12.0.1-two_layers")
+    assert len(re.findall(r" all-gather\(", text)) == 4
+    found = [e for e in census(text, {"data": 8}) if e.operation == "all-gather" and e.dtype == "bf16"]
+    assert sum(e.executions or 0 for e in found) == 2
+    with pytest.raises(HloError, match="whose start is not in the text"):
+        census(text.replace('"AsyncCollectiveStart"', '"SomethingElse"'), {"data": 8})

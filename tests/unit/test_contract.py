@@ -1,0 +1,116 @@
+"""Contracts and canonical trees."""
+
+from types import SimpleNamespace
+
+import pytest
+from jax.sharding import PartitionSpec
+
+from meshproof.cases import Case
+from meshproof.contract import Communication, Contract, leaves, nest
+from meshproof.hlo import Collective
+from meshproof.measures.traffic import compare_traffic
+
+
+def test_the_first_pattern_that_matches_wins():
+    """Leaf paths are matched by glob patterns in the order of the contract."""
+    contract = Contract(parameters={"*/bias": PartitionSpec(), "*": PartitionSpec("data")})
+    assert contract.spec("parameters", "dense_0/bias") == PartitionSpec()
+    assert contract.spec("parameters", "dense_0/kernel") == PartitionSpec("data")
+
+
+def test_an_unmatched_leaf_is_an_error():
+    """A leaf that no pattern matches is named, with the patterns and what to do."""
+    contract = Contract(parameters={"*/bias": PartitionSpec()})
+    with pytest.raises(LookupError, match=r"'dense_0/kernel'.*\*/bias.*add one that matches"):
+        contract.spec("parameters", "dense_0/kernel")
+
+
+def test_declarations_of_nothing_are_named():
+    """A pattern that is no leaf's first match is named, also where there are no leaves at all."""
+    contract = Contract(parameters={"*/bias": PartitionSpec(), "*": PartitionSpec("data")})
+    assert contract.unmatched("parameters", ["dense_0/bias"]) == ["*"]
+    assert contract.unmatched("parameters", ["dense_0/bias", "dense_0/kernel"]) == []
+    assert contract.unmatched("parameters", []) == ["*", "*/bias"]
+
+
+def test_leaves_and_nest_are_inverse():
+    """A canonical tree survives being flattened."""
+    tree = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    assert nest(dict(leaves(tree))) == tree
+
+
+def test_lists_of_arrays_are_refused():
+    """A list where a dict should be is named by its path."""
+    import numpy as np
+
+    with pytest.raises(TypeError, match="a/b is a list of arrays"):
+        dict(leaves({"a": {"b": [np.zeros(2)]}}))
+
+
+@pytest.mark.parametrize(
+    ("promises", "words"),
+    [
+        ({"parameters": PartitionSpec("data")}, r"Contract.parameters is .*; expected a dict from path patterns"),
+        ({"batch": {"*": "data"}}, r"Contract.batch\['\*'\] is 'data'; expected a PartitionSpec"),
+        ({"step": ("all-reduce",)}, "Contract.step holds 'all-reduce'; expected entries of Communication"),
+    ],
+)
+def test_odd_promises_are_refused(promises, words):
+    """What is no layout or no budget is refused where it is written, by name."""
+    with pytest.raises(TypeError, match=words):
+        Contract(**promises)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("all_reduce", ("data",), "gradients", 8), "lists 'all_reduce' .* expected one of .*'all-reduce'"),
+        (("all-reduce", ("data",), "statistics", 8), "lists 'statistics' .* expected one of .*'gradients'"),
+    ],
+)
+def test_words_that_no_clause_knows_are_refused(line, words):
+    """A budget is judged by what its lines say that they move: a word of one's own would hide its line."""
+    with pytest.raises(ValueError, match=words):
+        Contract(step=(Communication(*line),))
+
+
+def test_axes_may_stand_in_any_order():
+    """A budget that names an axis of one device, or the minor axis first, is the budget that a program can show."""
+    lines = [("model", "data"), ("data", "alone"), ("alone",)]
+    budget = tuple(Communication("all-reduce", axes, "gradients", 8) for axes in lines)
+    strategy = SimpleNamespace(contract=Contract(step=budget))
+    contract = Case("odd", strategy, {"data": 2, "alone": 1, "model": 4}, "cpu").contract
+    assert [line.axes for line in contract.step] == [("data", "model"), ("data",)]
+    assert contract.forward is None
+
+
+def entry(**changes):
+    """A census entry."""
+    fields = {
+        "operation": "all-reduce",
+        "axes": ("data",),
+        "executions": 1,
+        "tensors": 1,
+        "bytes": 8,
+        "dtype": "f32",
+        "realized_as": "all-reduce",
+        "phase": "backward",
+    }
+    return Collective(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("seen", "ratio"),
+    [([], 0.0), ([entry()], 1.0), ([entry(), entry(phase="other")], 2.0), ([entry(bytes=None)], float("inf"))],
+)
+def test_traffic_is_the_sum_over_a_lane(seen, ratio):
+    """Bytes are summed by operation and axes; an unknown amount is never taken for the budgeted one."""
+    [traffic] = compare_traffic(seen, [Communication("all-reduce", ("data",), "gradients", 8)])
+    assert traffic.ratio == ratio
+    assert traffic.exact == (ratio == 1.0)
+
+
+def test_unlisted_traffic_has_no_ratio():
+    """What the budget does not list is infinitely more than allowed."""
+    [traffic] = compare_traffic([entry(axes=("model",))], [])
+    assert traffic.ratio == float("inf") and not traffic.lines

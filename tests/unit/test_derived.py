@@ -1,0 +1,144 @@
+"""What must move by shapes and layouts: it is what the book's budgets say, and no other budget passes for it."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from jax.sharding import PartitionSpec
+
+from meshproof.cases import Case, load_cases
+from meshproof.contract import leaves
+from meshproof.hlo import Collective
+from meshproof.judging.judge import Judge
+from meshproof.judging.records import Record
+from meshproof.measures.layout import LeafLayout
+from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed
+from suites.derived import theory
+from suites.test_fsdp_peaks_below_data_parallel import is_data_parallel_twin
+
+DERIVED = [case for case in load_cases("reference_impl") if data_axes(case)]
+EXCHANGING = [case for case in DERIVED if exchanges_tokens(case)]
+NARROW = [case for case in DERIVED if mixed(case)]
+
+
+def promising(case, **promises):
+    """The case, with another contract."""
+    strategy = SimpleNamespace(network=case.strategy.network, contract=replace(case.contract, **promises))
+    return Case(case.id, strategy, case.mesh, case.target)
+
+
+def problems(case, dtype="f32", width=4):
+    """What theory says of a case whose step moves, in this dtype, as many elements as its budget lists in float32."""
+    budget = tuple(line for line in case.contract.step if line.payload != "metrics")
+    moved = [
+        Collective(line.operation, line.axes, 1, 1, line.bytes * width // 4, dtype, line.operation, "other")
+        for line in budget
+    ]
+    parameters = [
+        LeafLayout(path, shape, 4, "", (), tuple(case.contract.spec("parameters", path)))
+        for path, shape in leaves(case.strategy.network.shapes)
+    ]
+    seen = SimpleNamespace(before=SimpleNamespace(parameters=parameters), step=SimpleNamespace(collectives=moved))
+    judge = Judge(Record("", "COM-2", "", case.id), "")
+    derived = theory(promising(case, step=budget), seen, judge)
+    return [*derived.reductions(), *derived.gathers(), *derived.scatters()]
+
+
+def judged(case):
+    """Where in the budget the lines stand that theory is asked about: where parameters only rest whole, COM-3 is."""
+    for i, line in enumerate(case.contract.step):
+        gathered = line.payload == "parameters" and set(line.axes) & axes_of(case, "parameters")
+        if set(line.axes) & set(data_axes(case)) and (gathered or line.payload == "gradients"):
+            yield i
+
+
+def test_sharded_state_is_no_data_parallelism():
+    """What FSDP's peak is held to has all its state whole: not ZeRO, whose parameters alone are."""
+    cases = {case.strategy.name: case for case in DERIVED if case.id.endswith("-jax-mlp@data=8")}
+    twins = {name for name, other in cases.items() if is_data_parallel_twin(cases["fsdp"], other)}
+    assert {"zero1", "zero2"} <= cases.keys() and twins == {
+        f"data_parallel{form}" for form in ("", "_shard_map", "_pmap")
+    }
+
+
+def test_every_kind_of_case_is_derived():
+    """Experts, rings, fewer digits, microbatches, what is computed anew, pipelines: none is left to its own budget."""
+    assert {case.strategy.name for case in EXCHANGING} >= {
+        "expert_parallel", "expert_fsdp", "expert_parallel_shard_map", "expert_fsdp_shard_map", "context_parallel",
+        "context_parallel_all_gather", "context_parallel_all_to_all", "fsdp_context_parallel",
+    }  # fmt: skip
+    variants = {getattr(case.strategy, "variant", "") for case in DERIVED}
+    assert variants >= {"bf16", "accumulated", "accumulated_naively", "masked_accumulated", "bf16_accumulated", "remat"}
+    assert {"parallel_3d_fsdp", "hsdp", "zero2"} <= {case.strategy.name for case in DERIVED}
+
+
+@pytest.mark.parametrize("one", DERIVED, ids=lambda one: one.id)
+def test_the_budget_is_what_layouts_imply(one):
+    """What the page prices is what shapes and layouts say must move."""
+    assert problems(one) == []
+
+
+@pytest.mark.parametrize("one", DERIVED, ids=lambda one: one.id)
+def test_no_other_budget_passes(one):
+    """A line that is left out, and one that is there twice, is noticed: the step moves it, and the budget says so."""
+    for i in judged(one):
+        for lines in ([], [one.contract.step[i]] * 2):
+            step = (*one.contract.step[:i], *lines, *one.contract.step[i + 1 :])
+            assert problems(promising(one, step=step)), f"{len(lines)} times {one.contract.step[i]}"
+
+
+def test_two_axes_may_be_gathered_over_one_after_the_other():
+    """What rests split over two of them moves over the one in shards, then over the other whole, and back; once."""
+    [wide, *_] = [case for case in EXCHANGING if case.strategy.name == "expert_fsdp"]
+    both, one = ("data", "expert"), {"data": 1, "expert": wide.mesh["data"]}
+    stages = [
+        replace(line, axes=(axis,), bytes=line.bytes // one[axis])
+        for line in wide.contract.step
+        for axis in line.axes
+        if line.operation in ("all-gather", "reduce-scatter") and line.axes == both
+    ]
+    rest = [line for line in wide.contract.step if line.axes != both or line.operation == "all-reduce"]
+    assert len(stages) == 4 and problems(promising(wide, step=(*rest, *stages))) == []
+    assert problems(promising(wide, step=(*rest, *stages, *stages)))
+
+
+@pytest.mark.parametrize("one", [one for one in DERIVED if one not in EXCHANGING], ids=lambda one: one.id)
+def test_where_no_tokens_travel_layouts_at_rest_suffice(one):
+    """A contract that leaves out how parameters are computed with is judged the same."""
+    assert problems(promising(one, computed=None)) == []
+
+
+@pytest.mark.parametrize("one", EXCHANGING, ids=lambda one: one.id)
+def test_where_tokens_travel_the_layout_in_use_is_needed(one):
+    """Without it the clause is not supported, and with one that says that all parameters are whole it fails."""
+    with pytest.raises(pytest.skip.Exception, match="promises no layout in which parameters are computed with"):
+        problems(promising(one, computed=None))
+    assert problems(promising(one, computed={"*": PartitionSpec()}))
+
+
+@pytest.mark.parametrize("part", ["parameters", "gradients", "batch"])
+def test_an_open_layout_is_not_judged(part):
+    """Where a contract leaves out how leaves lie, nothing is derived, and nothing is proved: not supported."""
+    one = next(case for case in DERIVED if case.id == "fsdp_shard_map-jax-mlp@data=8")
+    judge = Judge(Record("", "COM-2", "", one.id), "")
+    with pytest.raises(pytest.skip.Exception, match=f"promises no layout of the {part}"):
+        theory(promising(one, **{part: None}), SimpleNamespace(), judge)
+
+
+def test_a_parameter_without_layout_in_use_is_named():
+    """A leaf that ``computed`` forgets is no whole one."""
+    with pytest.raises(pytest.fail.Exception, match=r"no PartitionSpec for computed leaf 'token_embedding/embedding'"):
+        problems(promising(EXCHANGING[0], computed={"position_embedding/*": PartitionSpec("context")}))
+
+
+@pytest.mark.parametrize("one", DERIVED, ids=lambda one: one.id)
+def test_fewer_digits_count_as_float32_where_they_are_promised(one):
+    """As many elements in bfloat16 are as good where a step computes in it, and too few bytes where it does not."""
+    assert bool(problems(one, "bf16", 2)) == (one not in NARROW)
+
+
+@pytest.mark.parametrize("one", NARROW, ids=lambda one: one.id)
+def test_fewer_digits_hide_no_elements(one):
+    """Twice the elements in half the digits are as many bytes and too many elements; other digits are not promised."""
+    assert problems(one, "bf16", 4)
+    assert problems(one, "f8e5m2", 1)

@@ -1,0 +1,57 @@
+"""Is an evaluation judged rightly: truth's totals, doubtful examples, and padding that weighs nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from meshproof.contract import leaves
+from meshproof.observing.observation import evaluation_set
+from reference_impl.evaluation import NO_CLASS, padded, totals
+from reference_impl.truth import CNNTruth, MLPTruth
+from reference_impl.truth.rounding import exact
+
+MLP = MLPTruth((5, 7, 6, 4), seed=3)
+CNN = CNNTruth(size=4, channels=(2, 3, 4), classes=5, seed=2)
+
+
+@pytest.mark.parametrize("truth", [MLP, CNN], ids=["mlp", "cnn"])
+def test_truths_totals_are_those_of_its_logits(truth):
+    """Over batches of 6 and 2 examples, the summed cross-entropy and the right arg-maxes are those of eight logits."""
+    batches = evaluation_set(truth.batches(2, 6))
+    assert [len(batch["y"]) for batch in batches] == [6, 2]
+    parameters = truth.initial_parameters()
+    values = {path: exact(leaf) for path, leaf in leaves(parameters)}
+    logits = np.concatenate([truth.logits(values, batch["x"]).value for batch in batches])
+    labels = np.concatenate([batch["y"] for batch in batches])
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(8), labels]
+    seen = truth.evaluate(parameters, batches)
+    assert seen.loss == pytest.approx(losses.sum(), rel=1e-12)
+    assert 0 < seen.deviation < 1e-5 * seen.loss
+    assert (seen.correct, seen.doubtful, seen.count) == ((logits.argmax(1) == labels).sum(), 0, 8)
+
+
+def test_examples_between_two_classes_are_doubtful():
+    """Where the last layer's columns are equal, so are the logits, and truth does not say which is likelier."""
+    parameters = MLP.initial_parameters()
+    for leaf in parameters["dense_2"].values():
+        leaf[..., :] = leaf[..., :1]
+    assert MLP.evaluate(parameters, MLP.batches(1, 6)).doubtful == 6
+
+
+def test_padding_weighs_nothing():
+    """The totals of a padded batch are those of its own examples."""
+    [batch] = MLP.batches(1, 5)
+    logits = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    filled = padded(batch, 8)
+    assert filled["x"].shape == (8, 5)
+    assert filled["y"].tolist() == [*batch["y"].tolist(), NO_CLASS, NO_CLASS, NO_CLASS]
+    own, whole = totals(logits[:5], batch["y"]), totals(logits, filled["y"])
+    for name, (value, number) in own.items():
+        assert (float(value), int(number)) == pytest.approx((float(whole[name][0]), 5))
+
+
+def test_a_batch_that_is_too_large_is_refused():
+    """Padding makes no batch smaller, and the error names both sizes."""
+    with pytest.raises(ValueError, match="a batch of 6 examples does not fit into one of 4"):
+        padded(MLP.batches(1, 6)[0], 4)

@@ -1,0 +1,134 @@
+"""The house stands as its plan says: who may import whom, how long a file may be, and that collecting costs nothing."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("meshproof", "reference_impl", "suites", "benchmarks", "tests", "docs")
+LONGEST = 300
+QUICK = 2.0
+
+NO_BACKEND = """\
+import time
+import jax
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure():
+    jax.config.update("jax_platforms", "none_may_start")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session):
+    session.config.stash["started"] = time.process_time()
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    print(f"collecting took {time.process_time() - session.config.stash['started']:.2f} s")
+"""
+"""A plugin under which every attempt to start a JAX backend raises, and that counts seconds as pytest does.
+
+But the process's own, not the clock's: what else the machine is doing is no fault of the suites. Nor is what other
+plugins do once collecting is over (hypothesis imports itself to print a summary).
+"""
+
+
+def lint_imports(directory):
+    """Check the import contracts of a tree."""
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    options = ["--no-cache", "--no-logo"]
+    return subprocess.run([sys.executable, "-c", command, *options], cwd=directory, capture_output=True, text=True)
+
+
+def long_files(directory):
+    """Python files beyond the cap, with their lengths."""
+    for room in ROOMS:
+        for path in sorted((directory / room).rglob("*.py")):
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            if lines > LONGEST:
+                yield f"{path.relative_to(directory).as_posix()}: {lines} lines"
+
+
+def collect(plugins, *arguments):
+    """Collect in a fresh process that can start no JAX backend."""
+    (plugins / "no_backend.py").write_text(NO_BACKEND, encoding="utf-8")
+    command = f"import sys; sys.path.insert(0, {str(plugins)!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    options = ["-p", "no_backend", "-p", "no:cacheprovider", "-p", "no:randomly", "--collect-only", "-q"]
+    return subprocess.run(
+        [sys.executable, "-c", command, *options, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of what the import contracts speak of."""
+    for room in ("meshproof", "reference_impl"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_imports_keep_their_contracts():
+    """Nobody imports what the house forbids."""
+    checked = lint_imports(ROOT)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "contract"),
+    [
+        ("meshproof/measures/memory.py", "reference_impl.mapping", "The instruments never import an implementation"),
+        ("reference_impl/mapping.py", "meshproof.measures.numerics", "The book needs the contract only"),
+        ("reference_impl/truth/mlp.py", "meshproof", "The book needs the contract only"),
+        ("meshproof/contract.py", "meshproof.measures.memory", "The contract and the census need nothing of the house"),
+        ("meshproof/hlo/shapes.py", "meshproof.contract", "The contract and the census need nothing of the house"),
+        ("reference_impl/truth/mlp.py", "jax.numpy", "Truth is not computed by what it judges"),
+        ("reference_impl/truth/optimizers.py", "optax", "Truth is not computed by what it judges"),
+        ("meshproof/plots/reading.py", "meshproof.observing.session", "Pictures are drawn without JAX"),
+        ("meshproof/html/page.py", "meshproof.plots.drawing", "Only pictures need matplotlib"),
+    ],
+)
+def test_forbidden_import_is_noticed(tree, importer, imported, contract):
+    """A planted import breaks the contract that forbids it, also inside a function."""
+    with (tree / importer).open("a", encoding="utf-8") as file:
+        file.write(f"\n\ndef planted():\n    import {imported}\n")
+    checked = lint_imports(tree)
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    assert re.search(rf"^{contract} BROKEN", checked.stdout, re.MULTILINE), checked.stdout
+
+
+def test_files_are_short():
+    """No Python file of the product has more than 300 lines."""
+    assert not list(long_files(ROOT))
+
+
+def test_long_file_is_noticed(tmp_path):
+    """A file of 301 lines is named, one of 300 is not."""
+    room = tmp_path / ROOMS[0]
+    room.mkdir()
+    (room / "short.py").write_text("pass\n" * LONGEST, encoding="utf-8")
+    (room / "long.py").write_text("pass\n" * (LONGEST + 1), encoding="utf-8")
+    assert list(long_files(tmp_path)) == [f"{ROOMS[0]}/long.py: 301 lines"]
+
+
+def test_collecting_is_cheap(tmp_path):
+    """Collecting the suites starts no JAX backend and takes less than two seconds, the best of three."""
+    seconds = []
+    while len(seconds) < 3 and not (seconds and seconds[-1] < QUICK):
+        collected = collect(tmp_path, "suites/")
+        assert collected.returncode == 0, collected.stdout + collected.stderr
+        seconds.append(float(re.search(r"collecting took ([\d.]+) s", collected.stdout)[1]))
+    assert min(seconds) < QUICK
+
+
+def test_started_backend_is_noticed(tmp_path):
+    """A suite that asks for devices while it is imported fails that collection."""
+    suite = tmp_path / "test_hasty.py"
+    suite.write_text("import jax\n\njax.devices()\n\n\ndef test_nothing():\n    pass\n", encoding="utf-8")
+    collected = collect(tmp_path, suite)
+    assert collected.returncode != 0
+    assert "none_may_start" in collected.stdout

@@ -6,32 +6,21 @@ run, in a process of its own. Under xdist the tests of one strategy stay togethe
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from threadpoolctl import threadpool_limits
 
-from meshproof.cases import REFERENCE, TARGETS, Case, ImplementationError, load_cases
+from meshproof.cases import REFERENCE, TARGETS, Case
 from meshproof.contract import Batch, Judgement
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
-from meshproof.judging.records import Record, case_of, record_of
-from meshproof.judging.truths import Truths
+from meshproof.judging.records import case_of, record_of
 from meshproof.observing.observation import Observation
-from meshproof.observing.process import Observer, Settings
-from meshproof.report.document import write_report
-from meshproof.run.recording import build_report, case_entry
-from meshproof.run.summary import nothing_exercised, write_summary
+from meshproof.run.conformance import NAME, Conformance
 
 pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
-NAME = "meshproof"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,181 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
             f"--compile-cache {kept}: this is no folder; name one, which is made where there is none"
         )
     config.pluginmanager.register(Conformance(config), NAME)
-
-
-class Conformance:
-    """One pytest process of a run: the cases, the observing processes, and the records of its tests."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.targets = tuple(dict.fromkeys(config.getoption("target") or ("cpu",)))
-        worker = getattr(config, "workerinput", None)
-        self.directory = worker["meshproof_directory"] if worker else tempfile.mkdtemp(prefix="meshproof-")
-        self.records: dict[str, Record] = {}
-        self.clauses: dict[str, str] = {}
-        self.unmatched: list[dict[str, Any]] = []
-        self.entries: dict[str, Any] = {}
-        self.compiled = Path(kept).absolute() if (kept := config.getoption("compile_cache")) else None
-        self.warm = self.compiled is not None and any(self.compiled.glob("*"))
-        self.record: dict[str, Any] | None = None
-        self.truths = Truths()
-        self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
-
-    @cached_property
-    def settings(self) -> Settings:
-        """How observing processes are started."""
-        return Settings(
-            implementation=self.config.getoption("impl"),
-            devices=self.config.getoption("devices"),
-            directory=self.directory,
-            compile_cache=str(self.compiled) if self.compiled else None,
-        )
-
-    @cached_property
-    def cases(self) -> list[Case]:
-        """Every case of the implementation."""
-        return load_cases(self.config.getoption("impl"), self.targets)
-
-    @cached_property
-    def observers(self) -> dict[str, Observer]:
-        """An observing process for each target."""
-        return {target: Observer(self.settings, target) for target in self.targets}
-
-    @property
-    def is_worker(self) -> bool:
-        """Whether another process writes the report."""
-        return hasattr(self.config, "workerinput")
-
-    def pytest_report_header(self) -> str:
-        """Every setting, so that a typo is seen."""
-        settings = self.settings
-        return (
-            f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
-            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'}"
-        )
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> None:
-        """One clear error for an implementation that cannot be used, instead of one per test."""
-        try:
-            self.cases  # noqa: B018 - loads them
-        except ImplementationError as error:
-            raise pytest.UsageError(str(error)) from error
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test for each case that the clause applies to."""
-        if "case" not in metafunc.fixturenames:
-            return
-        asked = {
-            name: rule for mark in metafunc.definition.iter_markers("clause") for name, rule in mark.kwargs.items()
-        }
-        applies, among = asked.get("applies", lambda case: True), asked.get("among", lambda case, cases: True)
-        chosen = [case for case in self.cases if applies(case) and among(case, self.cases)]
-        metafunc.parametrize("case", chosen, ids=[case.id for case in chosen], scope="session")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Remember every clause, also those whose tests -k or -m will deselect."""
-        for item in items:
-            if item.get_closest_marker("clause"):
-                record = record_of(item)
-                self.clauses.setdefault(record.clause, record.statement)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self) -> Iterator[None]:
-        """Judge on one thread: idle BLAS threads spin, and take the cores from the observing processes."""
-        with threadpool_limits(1):
-            return (yield)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        """Send each test's record along with its report: xdist carries it to the process that writes them down."""
-        report: Any = yield
-        if item.get_closest_marker("clause"):
-            record = record_of(item)
-            record.conclude(report)
-            report.user_properties = [*report.user_properties, (NAME, asdict(record))]
-        return report  # type: ignore[no-any-return]
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the records; the last phase of a test knows most."""
-        for name, value in report.user_properties:
-            if name == NAME:
-                self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Every worker shares this process's directory of observations."""
-        node.workerinput["meshproof_directory"] = self.directory
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Only workers collect and judge: take over what they know of the clauses and the cases."""
-        output = getattr(node, "workeroutput", {})
-        self.clauses |= output.get("meshproof_clauses", {})
-        self.entries |= json.loads(output.get("meshproof_cases", "{}"))
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Tests of one strategy stay together, unless the user chose a distribution."""
-        if config.getvalue("dist") != "load":
-            return None
-        from meshproof.run.xdist_scheduler import ByStrategy
-
-        return ByStrategy(config, log)
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A worker hands over what it knows: of the clauses, and the report's entries of the cases that it judged."""
-        self.stopped = bool(session.shouldstop or session.shouldfail)
-        if self.is_worker:
-            self.describe_cases()
-            output = {"meshproof_clauses": self.clauses, "meshproof_cases": json.dumps(self.entries)}
-            self.config.workeroutput.update(output)  # type: ignore[attr-defined]
-
-    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """The matrix, the counts and the report's path; not in xdist's workers, which know of their own tests."""
-        if self.is_worker:
-            return
-        path = self.config.getoption("conformance_report")
-        if self.records:
-            report = self.record = self.report(exitstatus)
-            write_summary(report, self.records.values(), terminalreporter)
-            if exitstatus == pytest.ExitCode.OK and nothing_exercised(self.records.values()):
-                session: Any = self.config.pluginmanager.get_plugin("session")
-                session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-            if path:
-                write_report(report, Path(path))
-        if path:
-            terminalreporter.write_line(f"report: {path}" if self.records else "no report: no clause was judged")
-
-    def report(self, exitstatus: int) -> dict[str, Any]:
-        """The record of the run; each case as it was observed, whoever observed it."""
-        self.describe_cases()
-        environments = [observer.environment() for observer in self.observers.values()]
-        run = {
-            "finished": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self.stopped,
-            "warm": self.warm,
-            "arguments": [*map(str, self.config.invocation_params.args)],
-        }
-        entries = [self.entries[case.id] for case in self.cases if case.id in self.entries]
-        settings, records = self.settings, list(self.records.values())
-        return build_report(settings.implementation, environments, self.clauses, records, entries, run, self.unmatched)
-
-    def describe_cases(self) -> None:
-        """Make the report's entry of every case that was judged, but for those that workers handed over."""
-        missing = {record.case for record in self.records.values()} - self.entries.keys()
-        with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
-            for case in (each for each in self.cases if each.id in missing):
-                seen = self.observation(case)
-                truth = self.truths.of(case, seen) if isinstance(seen, Observation) else None
-                self.entries[case.id] = case_entry(case, seen, truth)
-
-    def pytest_unconfigure(self) -> None:
-        """Leave nothing behind."""
-        for observer in self.__dict__.get("observers", {}).values():
-            observer.close()
-        if not self.is_worker:
-            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

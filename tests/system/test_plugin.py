@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import jsonschema_rs
 import pytest
 
-from meshproof.pytest_plugin import Conformance
 from meshproof.report.schemas import read_schema
+from meshproof.run.conformance import Conformance
 
 
 def run_suites(*arguments):

@@ -5,7 +5,7 @@
 # make peers         is the model in PyTorch that the book is timed beside the same one? in an environment of its own
 # make foreign       what docs/foreign.md reports: trainers that nobody here wrote, in an environment of their own
 #
-# Python and make are all that is needed; make test looks at pages in Chromium too.
+# Python and make are all that is needed. make test looks at pages in Chromium too, and brings it where it may.
 # PYTHON=python3.12 CONSTRAINTS=constraints/stack-b.txt make conformance chooses interpreter and stack (without
 # CONSTRAINTS the newest versions); ARGS="-k fsdp" goes on to pytest.
 
@@ -29,7 +29,7 @@ READY := $(ENVIRONMENT)/ready
 conformance: $(READY)
 	$(BIN)/python -m pytest suites/ -n $(WORKERS) $(ARGS)
 
-test: $(READY)
+test: $(READY) $(ENVIRONMENT)/browser
 	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
 
 mutants: $(READY)
@@ -74,4 +74,9 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	rm -rf $(ENVIRONMENT)
 	$(PYTHON) -m venv $(ENVIRONMENT)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' $(addprefix --constraint ,$(CONSTRAINTS))
+	touch $@
+
+# Tried once in each environment: where no browser can be had, the tests go on and say so.
+$(ENVIRONMENT)/browser: $(READY)
+	$(BIN)/python -m tests.browser
 	touch $@

@@ -15,6 +15,20 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 
+def pytest_addoption(parser):
+    """What CI asks for, and a machine without a browser cannot give."""
+    parser.addoption("--require-browser", action="store_true", help="tests of pages fail where no browser starts")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say in one loud line what was not exercised for want of a browser: a skip is no pass."""
+    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+    idle = [reason for reason in skipped if reason.startswith("Skipped: no browser")]
+    if idle:
+        reason = idle[0].removeprefix("Skipped: ")
+        terminalreporter.write_line(f"NOT EXERCISED: {len(idle)} tests of pages: {reason}", yellow=True, bold=True)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_worker():
     """A run of pytest that a test starts does not take itself for a worker, where nothing would be timed."""

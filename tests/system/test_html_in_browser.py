@@ -1,30 +1,28 @@
 """The page in a real browser: it fits, opens, prints, obeys the reader's scheme, and asks nobody for anything."""
 
 import re
-import shutil
 
 import pytest
 from playwright.sync_api import sync_playwright
 
 from meshproof.commands.plots import inline_benchmarks
 from meshproof.html import render_page
+from tests.browser import NoBrowserError, launch
 from tests.reports import LONG, comparison, new_report, old_report
 from tests.timings import pipeline_step, save, single_device, train_step
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 
 
-def find_browser():
-    """The path of Debian's Chromium, or of Google's."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    return found or pytest.fail("no browser to look at pages with: `apt-get install chromium` brings one")
-
-
 @pytest.fixture(scope="module")
-def browser():
-    """The browser, headless."""
+def browser(request):
+    """The browser, headless. Without one these tests are not exercised; with --require-browser they fail."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=find_browser())
+        try:
+            started = launch(playwright)
+        except NoBrowserError as error:
+            end = pytest.fail if request.config.getoption("require_browser") else pytest.skip
+            end(str(error))
         yield started
         started.close()
 
@@ -153,10 +151,3 @@ def test_print_shows_what_is_closed(visit, files):
     page.emulate_media(media="print")
     assert message.bounding_box()["height"] > 40
     assert page.pdf().startswith(b"%PDF")
-
-
-def test_missing_browser_is_a_failure(monkeypatch):
-    """Without one these tests fail and say what to install; they are not skipped."""
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"):
-        find_browser()

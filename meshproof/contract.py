@@ -119,8 +119,7 @@ class Contract:
         """Every mesh axis that the contract speaks of."""
         for part in get_args(Part):
             for spec in (getattr(self, part) or {}).values():
-                for entry in spec:
-                    yield from () if entry is None else (entry,) if isinstance(entry, str) else entry
+                yield from spec_axes(spec)
         for line in (*(self.forward or ()), *(self.step or ())):
             yield from line.axes
 
@@ -206,11 +205,9 @@ class Truth(Protocol):
 
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, the same on every version of the stack."""
-        ...
 
     def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
         """Train one step per batch from ``parameters``."""
-        ...
 
 
 class Strategy(Protocol):
@@ -240,39 +237,35 @@ class Strategy(Protocol):
     @property
     def mesh(self) -> Mesh:
         """The device mesh."""
-        ...
 
     def init(self, key: Any) -> Any:
         """A state that is sharded from birth. A jitted function, or one with its ``lower``, is also read (MEM-3)."""
-        ...
 
     def batches(self, count: int) -> Iterable[Batch]:
         """``count`` host batches, the same at every call."""
-        ...
 
     def shard_batch(self, batch: Batch) -> Any:
         """The batch on its devices: a dict of the same fields."""
-        ...
 
     def train_step(self, state: Any, batch: Any) -> tuple[Any, Mapping[str, Any]]:
         """One jitted step that donates ``state``; the metrics hold at least ``loss``."""
-        ...
 
     def loss(self, state: Any, batch: Any) -> Any:
         """The jitted forward pass: the scalar mean loss of the global batch."""
-        ...
 
     def gradients(self, state: Any, batch: Any) -> Tree:
         """The global batch's gradients as a canonical tree, before any optimizer."""
-        ...
 
     def parameters(self, state: Any) -> Tree:
         """The parameters as a canonical tree of global arrays, in the order in which a failure looks for the first."""
-        ...
 
     def optimizer_state(self, state: Any) -> Tree:
         """The optimizer state as a canonical tree of global arrays."""
-        ...
+
+
+def spec_axes(spec: Iterable[str | tuple[str, ...] | None]) -> tuple[str, ...]:
+    """The mesh axes of a ``PartitionSpec`` in its order: each entry is ``None``, one axis, or several, major first."""
+    return tuple(axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry))
 
 
 def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Operation, Part
+from meshproof.contract import Operation, Part, spec_axes
 from meshproof.measures.pipeline_schedules import count
 
 Rule = Callable[[Case], bool]
@@ -32,7 +32,7 @@ def splits(part: Part) -> Rule:
     def rule(case: Case) -> bool:
         specs = getattr(case.contract, part)
         return distributed(case) and (
-            specs is None or any(case.mesh[axis] > 1 for spec in specs.values() for axis in mesh_axes(spec))
+            specs is None or any(case.mesh[axis] > 1 for spec in specs.values() for axis in spec_axes(spec))
         )
 
     return rule
@@ -51,13 +51,7 @@ def replica_axes(case: Case) -> set[str]:
 
 def axes_of(case: Case, part: Part) -> set[str]:
     """Every mesh axis that the contract splits a leaf of this part over."""
-    return {axis for spec in (getattr(case.contract, part) or {}).values() for axis in mesh_axes(spec)}
-
-
-def mesh_axes(spec: Iterable[str | tuple[str, ...] | None]) -> Iterator[str]:
-    """Every mesh axis of a spec."""
-    for entry in spec:
-        yield from () if entry is None else (entry,) if isinstance(entry, str) else entry
+    return {axis for spec in (getattr(case.contract, part) or {}).values() for axis in spec_axes(spec)}
 
 
 def moves(payload: str, operation: Operation | None = None) -> Rule:

@@ -16,14 +16,14 @@ from math import inf, prod
 from typing import NamedTuple
 
 from meshproof.cases import Case
-from meshproof.contract import Communication, Operation
+from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
 from meshproof.measures.verdicts import compared
 from meshproof.observing.observation import Observation
-from suites.applicability import axes_of, data_axes, exchanges_tokens, mesh_axes, mixed, rematerialises
+from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed, rematerialises
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
@@ -168,13 +168,13 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
 
     Raises ``LookupError`` where ``computed`` has no pattern that matches it.
     """
-    contract, axes, at_rest = case.contract, {*data_axes(case)}, {*mesh_axes(leaf.declared or ())}
-    in_use = at_rest - axes if contract.computed is None else {*mesh_axes(contract.spec("computed", leaf.path))}
+    contract, axes, at_rest = case.contract, {*data_axes(case)}, set(spec_axes(leaf.declared or ()))
+    in_use = at_rest - axes if contract.computed is None else set(spec_axes(contract.spec("computed", leaf.path)))
     size = leaf.itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in in_use)
     matching = (spec for pattern, spec in (contract.gradients or {}).items() if fnmatchcase(leaf.path, pattern))
     gradient = next(matching, None)
     reduced = set() if gradient is None else axes - in_use
-    return Moved(size, (at_rest & axes) - in_use, reduced, reduced & {*mesh_axes(gradient or ())})
+    return Moved(size, (at_rest & axes) - in_use, reduced, reduced & set(spec_axes(gradient or ())))
 
 
 def lacking(size: float, axes: Iterable[str], mesh: Mapping[str, int]) -> float:

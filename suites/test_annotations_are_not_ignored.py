@@ -4,8 +4,9 @@ from math import prod
 
 import pytest
 
+from meshproof.contract import spec_axes
 from meshproof.observing.observation import NotSupported
-from suites.applicability import distributed, mesh_axes, splits
+from suites.applicability import distributed, splits
 
 
 def may_be_annotated(case):
@@ -22,7 +23,7 @@ def test_annotations_are_not_ignored(case, observation, judge):
     sharded = [
         leaf
         for leaf in (*parameters, *annotated)
-        if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in mesh_axes(leaf.declared)) > 1
+        if any(leaf.declared or ()) and prod(case.mesh[axis] for axis in spec_axes(leaf.declared)) > 1
     ]
     if not sharded:
         judge.see(NotSupported("neither the contract nor the framework's metadata declares a parameter sharded"))

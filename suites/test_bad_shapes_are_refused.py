@@ -5,8 +5,9 @@ from math import prod
 
 import pytest
 
+from meshproof.contract import spec_axes
 from meshproof.measures.pipeline_schedules import count
-from suites.applicability import distributed, has_device_dimension, mesh_axes, pipelined, starved
+from suites.applicability import distributed, has_device_dimension, pipelined, starved
 
 
 def splits_examples(case):
@@ -17,7 +18,7 @@ def splits_examples(case):
 
 def parts(case, spec):
     """In how many parts the examples of a field come."""
-    return prod(case.mesh[axis] for axis in mesh_axes(spec[:1]))
+    return prod(case.mesh[axis] for axis in spec_axes(spec[:1]))
 
 
 @pytest.mark.clause("ERR-1", applies=splits_examples)

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from meshproof.contract import spec_axes
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import axes_of, distributed, mesh_axes
+from suites.applicability import axes_of, distributed
 from suites.derived import lacking
 
 
@@ -34,7 +35,7 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]
         judge.clear(f"{what}: parameters are gathered; budget: {line}" for line in gathers if what == "forward")
     leaves = judge.see(judge.see(observation.before).optimizer_state)
-    split = {leaf.path.partition("/")[2]: (leaf, {*mesh_axes(leaf.declared or ())}) for leaf in leaves}
+    split = {leaf.path.partition("/")[2]: (leaf, set(spec_axes(leaf.declared or ()))) for leaf in leaves}
     lacked = 0
     for leaf, axes in split.values():
         in_use = leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)

@@ -16,6 +16,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from meshproof.contract import spec_axes
+
 Index = tuple[tuple[int, int], ...]
 
 
@@ -120,8 +122,7 @@ def expected_shards(
         at = dict(zip(mesh, coordinates, strict=True))
         index = []
         for dimension, size in enumerate(shape):
-            entry = spec[dimension] if dimension < len(spec) else None
-            axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+            axes = spec_axes(spec[dimension : dimension + 1])
             count = prod(mesh[axis] for axis in axes)
             if size % count:
                 raise ValueError(f"dimension {dimension} of {size} is not divisible by {'×'.join(axes)}={count}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from meshproof.contract import spec_axes
 from meshproof.measures.layout import LeafLayout
 
 
@@ -35,11 +36,7 @@ def program_memory(compiled: Any) -> ProgramMemory | None:
 
 def theoretical_bytes(leaves: Iterable[LeafLayout], mesh: dict[str, int]) -> int:
     """Bytes per device of leaves that lie as declared: each whole size, divided by the axes that split it."""
-    total = 0
-    for leaf in leaves:
-        split = 1
-        for entry in leaf.declared or ():
-            for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
-                split *= mesh[axis]
-        total += prod(leaf.shape) * leaf.itemsize // split
-    return total
+    return sum(
+        prod(leaf.shape) * leaf.itemsize // prod(mesh[axis] for axis in spec_axes(leaf.declared or ()))
+        for leaf in leaves
+    )

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from meshproof.contract import Leaves, leaves
+from meshproof.contract import Leaves, leaves, spec_axes
 from meshproof.measures.layout import LeafLayout, observe_layout, ranges
 from meshproof.measures.numerics import bitwise, finite
 from meshproof.measures.verdicts import LeafRecord, Verdict
@@ -41,7 +41,7 @@ def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
         for key, value in getattr(variable, "get_metadata", dict)().items():
             spec = PartitionSpec(*value) if isinstance(value, tuple) else getattr(value, "spec", value)
             if key.startswith(("sharding", "out_sharding")) and isinstance(spec, PartitionSpec):
-                axes = {axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)}
+                axes = set(spec_axes(spec))
                 if axes and axes <= set(mesh.axis_names):
                     [array] = jax.tree.leaves(variable)
                     found[f"{jax.tree_util.keystr(path)} by {key}"] = array, spec

@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from meshproof.cases import Case
-from meshproof.contract import Communication, Contract, leaves, nest
+from meshproof.contract import Communication, Contract, leaves, nest, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import compare_traffic
 
@@ -23,6 +23,13 @@ def test_an_unmatched_leaf_is_an_error():
     contract = Contract(parameters={"*/bias": PartitionSpec()})
     with pytest.raises(LookupError, match=r"'dense_0/kernel'.*\*/bias.*add one that matches"):
         contract.spec("parameters", "dense_0/kernel")
+
+
+def test_the_axes_of_a_spec_stand_in_its_order():
+    """A dimension is split over no axis, one, or several in turn; what a name holds is no list of letters."""
+    assert spec_axes(PartitionSpec(None, "stage", ("replica", "data"), None)) == ("stage", "replica", "data")
+    assert spec_axes((("model", "data"), None, "stage")) == ("model", "data", "stage")
+    assert spec_axes(PartitionSpec()) == spec_axes((None, ())) == ()
 
 
 def test_declarations_of_nothing_are_named():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from meshproof.contract import spec_axes
 from meshproof.measures.layout import expected_shards, mesh_axes, observe_layout
 from meshproof.measures.memory import theoretical_bytes
 from reference_impl.mapping import Mapping, make_mesh
@@ -20,7 +21,7 @@ ENTRIES = [None, "data", "model", ("data", "model"), ("model", "data")]
 def specs():
     """Every spec of a matrix that uses no axis twice."""
     for spec in product(ENTRIES, ENTRIES):
-        axes = [axis for entry in spec if entry for axis in ([entry] if isinstance(entry, str) else entry)]
+        axes = spec_axes(spec)
         if len(axes) == len(set(axes)):
             yield spec
 
@@ -36,8 +37,7 @@ def test_expected_shards_are_jaxs(axes):
         assert leaf.as_declared
         assert tuple((shard.position, shard.index) for shard in leaf.shards) == expected_shards((16, 24), spec, axes)
         assert theoretical_bytes([leaf], axes) == leaf.shards[0].bytes
-        split = [[entry] if isinstance(entry, str) else entry or () for entry in spec]
-        assert mesh_axes(leaf, axes) == [[axis for axis in entry if axes[axis] > 1] for entry in split]
+        assert mesh_axes(leaf, axes) == [[axis for axis in spec_axes([entry]) if axes[axis] > 1] for entry in spec]
 
 
 def test_shards_in_another_order_lie_over_no_axes():

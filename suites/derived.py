@@ -153,10 +153,10 @@ def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.promised(case.contract.gradients, "layout of the gradients")
     judge.promised(case.contract.batch, "layout of the batch")
-    leaves = judge.see(judge.see(observation.before).parameters) if data_axes(case) else ()
+    leaves = judge.see(observation.start.layouts.parameters) if data_axes(case) else ()
     if exchanges_tokens(case):
         judge.promised(case.contract.computed, "layout in which parameters are computed with (`computed`)")
-    collectives = judge.see(judge.see(observation.step).collectives)
+    collectives = judge.see(observation.programs.step.collectives)
     try:
         return Theory(case, [moved(case, leaf) for leaf in leaves], collectives)
     except LookupError as undeclared:

@@ -27,5 +27,5 @@ def gradient_bytes(case, observation, judge):
     """Bytes of gradients that a step reduces, seen and budgeted, and the lines that say so."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     own = [line for line in budget if line.payload == "gradients"]
-    seen = bytes_of(case, own, judge.see(judge.see(observation.step).collectives))
+    seen = bytes_of(case, own, judge.see(observation.programs.step.collectives))
     return seen, sum(line.bytes for line in own), "; ".join(map(str, own))

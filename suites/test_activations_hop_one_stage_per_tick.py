@@ -23,7 +23,7 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
             judge.fail(
                 [f"{what}: no line of the budget is a collective-permute; budget: {'; '.join(map(str, budget))}"]
             )
-        seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
+        seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if traffic.lane in hops and not traffic.exact))
         judge.clear(
             f"{what}: collective-permute over {'×'.join(traffic.lane[1])} runs {executions} times, "

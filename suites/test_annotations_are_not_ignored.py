@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from meshproof.contract import spec_axes
-from meshproof.observing.observation import NotSupported
+from meshproof.observing.seen import NotSupported
 from suites.applicability import distributed, splits
 
 
@@ -18,8 +18,9 @@ def may_be_annotated(case):
 def test_annotations_are_not_ignored(case, observation, judge):
     """A parameter that the contract declares sharded, or an array that Flax NNX's own metadata does, MUST NOT be whole
     on any device: also where the contract, written down from what was seen, has it so."""
-    annotated = judge.see(observation.annotated)
-    parameters = judge.see(judge.see(observation.at_birth).parameters) if case.contract.parameters is not None else ()
+    seen = observation.initialisation
+    annotated = judge.see(seen.annotated)
+    parameters = judge.see(seen.layouts.parameters) if case.contract.parameters is not None else ()
     sharded = [
         leaf
         for leaf in (*parameters, *annotated)

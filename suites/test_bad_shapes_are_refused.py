@@ -25,7 +25,7 @@ def parts(case, spec):
 def test_uneven_batches_are_refused(case, observation, judge):
     """A batch that does not divide MUST be refused with an error that names its size and the axis size."""
     judge.promised(case.contract.batch, "layout of the batch")
-    message = judge.see(observation.batch_error)
+    message = judge.see(observation.refusals.uneven_batch)
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
     judge.clear(names(message, size, *{parts(case, spec) for spec in case.contract.batch.values()} - {1}))
 
@@ -34,14 +34,14 @@ def test_uneven_batches_are_refused(case, observation, judge):
 def test_batches_without_device_dimension_are_refused(case, observation, judge):
     """A batch without its device dimension (pmap) MUST be refused with an error that names its size and the number of
     devices, also where the two are equal."""
-    for size, message in judge.see(observation.dimension_errors).items():
+    for size, message in judge.see(observation.refusals.missing_dimension).items():
         judge.clear(names(message, size, case.devices))
 
 
 @pytest.mark.clause("ERR-1", applies=pipelined)
 def test_uneven_microbatches_are_refused(case, observation, judge):
     """A batch that does not divide into microbatches MUST be refused with an error that names both numbers."""
-    message = judge.see(observation.batch_error)
+    message = judge.see(observation.refusals.uneven_batch)
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
     judge.clear(names(message, size, count(case.strategy.schedule).microbatches))
 
@@ -60,7 +60,7 @@ def test_too_few_microbatches_are_warned_of(case, observation, judge):
 @pytest.mark.clause("ERR-1", applies=distributed)
 def test_large_meshes_are_refused(case, observation, judge):
     """A mesh larger than the machine MUST be refused with an error that names both device counts."""
-    judge.clear(names(judge.see(observation.mesh_error), case.devices, case.devices - 1))
+    judge.clear(names(judge.see(observation.refusals.small_machine), case.devices, case.devices - 1))
 
 
 def names(message, *numbers):

@@ -9,14 +9,14 @@ from suites.applicability import splits
 def test_batches_are_sharded(case, observation, judge):
     """Input batches MUST be sharded as declared, each device holding its own examples and none the whole batch."""
     judge.promised(case.contract.batch, "layout of the batch")
-    batch = judge.see(observation.batch)
-    judge.declared(batch.fields)
-    shards = sum(len(field.shards) for field in batch.fields)
-    first = f"{len(batch.displaced)} of {shards} shards do not hold their declared part of the host batch, the first is"
-    judge.clear(f"{first} {shard}" for shard in batch.displaced[:1])
+    fields, displaced = judge.see(observation.start.batch.fields), judge.see(observation.start.batch.displaced)
+    judge.declared(fields)
+    shards = sum(len(field.shards) for field in fields)
+    first = f"{len(displaced)} of {shards} shards do not hold their declared part of the host batch, the first is"
+    judge.clear(f"{first} {shard}" for shard in displaced[:1])
     judge.clear(
         f"{field.path} is declared {field.declared_spec}: position {shard.position} holds all {field.shape[0]} examples"
-        for field in batch.fields
+        for field in fields
         for shard in field.shards
         if shard.shape == field.shape
     )

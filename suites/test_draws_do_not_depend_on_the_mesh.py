@@ -20,7 +20,7 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
     alone = [other for other in cases if on_one_device(other) and key(other) == key(case)]
     twin = judge.promised(alone[0] if alone else None, "form on one device to compare with")
     other, names = observe_also(twin), (twin.id, case.id)
-    gradients = judge.see(other.gradients), judge.see(observation.gradients)
-    steps = judge.see(other.run).steps, judge.see(observation.run).steps
+    gradients = judge.see(other.gradients.values), judge.see(observation.gradients.values)
+    steps = judge.see(other.training.steps), judge.see(observation.training.steps)
     judge.numbers([agree(*gradients, truth.rounding.gradients, "gradients of step 1", names)])
     judge.numbers(agree_steps(*steps, truth.rounding.steps, names))

@@ -15,7 +15,7 @@ def has_two_axes(case):
 def test_each_axis_carries_its_own(case, observation, judge):
     """Parameters MUST move over the FSDP axis, activations over the tensor axis, and neither over the other or both."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
-    seen = compare_traffic(judge.see(judge.see(observation.step).collectives), budget)
+    seen = compare_traffic(judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (traffic for traffic in seen if not traffic.exact))
     carried = {
         payload: {line.axes for line in budget if line.payload == payload} for payload in ("parameters", "activations")

@@ -5,7 +5,9 @@ import pytest
 from meshproof.cases import has_member
 from meshproof.contract import nest
 from meshproof.measures.numerics import judge_loss
-from meshproof.observing.observation import STEPS, NotSupported, evaluation_set
+from meshproof.observing.seen import NotSupported
+from meshproof.observing.subject import STEPS
+from meshproof.observing.training import evaluation_set
 
 
 @pytest.mark.clause("MSK-1", applies=lambda case: has_member(case.strategy, "evaluate"))
@@ -15,8 +17,8 @@ def test_evaluation_equals_truth(case, observation, judge):
     truth = getattr(case.strategy, "truth", None)
     if not has_member(truth, "evaluate"):
         judge.see(NotSupported("the strategy's truth has no evaluate"))
-    seen = judge.see(observation.evaluation)
-    parameters = nest(judge.see(observation.run).steps[-1].parameters)
+    seen = judge.see(observation.training.evaluation)
+    parameters = nest(judge.see(observation.training.steps)[-1].parameters)
     true = truth.evaluate(parameters, evaluation_set(list(case.strategy.batches(STEPS))))
     judge.clear(
         f"{name}: counted over {count} examples, the evaluation set has {true.count}"

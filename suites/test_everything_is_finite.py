@@ -15,12 +15,13 @@ from suites.applicability import in_float32
 def test_everything_is_finite(case, observation, judge):
     """Every value of a run MUST be finite: in the state, and in all that the strategy shows."""
     seen = {}
-    for member, part in (("parameters", "initial"), ("gradients", "gradients")):
-        if has_member(case.strategy, member):
-            seen[part] = judge.see(getattr(observation, part))
-    seen |= {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.run).steps)}
+    if has_member(case.strategy, "parameters"):
+        seen["initial"] = judge.see(observation.start.parameters)
+    if has_member(case.strategy, "gradients"):
+        seen["gradients"] = judge.see(observation.gradients.values)
+    seen |= {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.training.steps))}
     shown = finite({path: np.asarray(value) for path, value in leaves(seen)}, "what the strategy shows")
-    judge.numbers([shown, judge.see(observation.finite)])
+    judge.numbers([shown, judge.see(observation.training.finite)])
 
 
 @pytest.mark.clause("NUM-10", applies=in_float32)

@@ -11,5 +11,5 @@ def test_forward_moves_no_data(case, observation, judge):
     """The forward pass of data parallelism MUST communicate nothing but scalar metrics."""
     judge.promised(case.contract.forward, "communication budget of the forward pass")
     scalars = [line for line in case.contract.forward if line.payload == "metrics"]
-    seen = judge.see(judge.see(observation.forward).collectives)
+    seen = judge.see(observation.programs.forward.collectives)
     judge.traffic("forward", (traffic for traffic in compare_traffic(seen, scalars) if not traffic.exact))

@@ -7,7 +7,7 @@ from suites.applicability import both, moves, pipelined, splits_not, unless
 
 def peak(program, judge):
     """Bytes per device that a step needs at once: arguments, temporaries, and outputs that alias no argument."""
-    memory = judge.see(judge.see(program).memory)
+    memory = judge.see(program.memory)
     return memory.arguments + memory.temporary + memory.outputs - memory.aliased
 
 
@@ -30,7 +30,7 @@ def test_fsdp_peaks_below_data_parallel(case, cases, observation, observe_also, 
     judge.promised(case.contract.step, "communication budget of the train step")
     twins = [other for other in cases if is_data_parallel_twin(case, other)]
     twin = judge.promised(twins[0] if twins else None, "data parallel form to compare with")
-    own, whole = peak(observation.step, judge), peak(observe_also(twin).step, judge)
+    own, whole = peak(observation.programs.step, judge), peak(observe_also(twin).programs.step, judge)
     judge.margin(own, whole)
     if own >= whole:
         judge.at_most("peak of the step", own, whole - 1, "bytes per device", f"less than that of {twin.id}")

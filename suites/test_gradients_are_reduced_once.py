@@ -16,7 +16,7 @@ def test_gradients_are_reduced_once(case, observation, judge):
     that splits examples or their tokens but not the parameter in use; besides it only scalar metrics."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
-    seen = judge.see(judge.see(observation.step).collectives)
+    seen = judge.see(observation.programs.step.collectives)
     reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
     judge.traffic("step", (traffic for traffic in reductions if not traffic.exact))
     useful = {axis for part in ("batch", "parameters", "computed") for axis in axes_of(case, part)}

@@ -13,11 +13,11 @@ def test_init_holds_no_whole_parameter(case, observation, judge):
     """Sharded init MUST never hold a whole sharded parameter on any device: while it runs, no array on a device is
     larger than the largest shard of the state, and none has the shape of a sharded parameter, unless a shard has it."""
     judge.promised(case.contract.parameters, "layout of the parameters")
-    held, born = judge.see(observation.held_at_birth), judge.see(observation.at_birth)
-    parameters = judge.see(born.parameters)
+    held, layouts = judge.see(observation.initialisation.held), observation.initialisation.layouts
+    parameters = judge.see(layouts.parameters)
     shards = {
         leaf.path: tuple(stop - start for start, stop in index)
-        for leaf in (*parameters, *judge.see(born.optimizer_state))
+        for leaf in (*parameters, *judge.see(layouts.optimizer_state))
         if leaf.declared is not None
         for _, index in expected_shards(leaf.shape, leaf.declared, case.mesh)
     }

@@ -9,7 +9,7 @@ DEPRECATED = ("DeprecationWarning", "FutureWarning")
 @pytest.mark.clause("API-1")
 def test_interfaces_exist_and_warn_of_nothing(observation, judge):
     """Every interface that a training run uses MUST exist, take what it is given, and warn of no deprecation."""
-    judge.see(observation.run)
+    judge.see(observation.training.steps)
     judge.clear(
         f"{warned} (at {warned.at}); expected no deprecation: replace it, or expect it in a file of expectations"
         for warned in observation.warnings

@@ -6,9 +6,8 @@ import pytest
 @pytest.mark.clause("SHD-5")
 def test_layout_does_not_change(case, observation, judge):
     """Layout MUST be unchanged after N steps, for every array of the state."""
-    judge.see(observation.run)
-    judge.clear(f"{leaf} does not lie where it lay before training" for leaf in judge.see(observation.moved))
-    after = judge.see(observation.after)
+    judge.see(observation.training.steps)
+    judge.clear(f"{leaf} does not lie where it lay before training" for leaf in judge.see(observation.training.moved))
     for part in ("parameters", "optimizer_state"):
         if getattr(case.contract, part) is not None:
-            judge.declared(judge.see(getattr(after, part)), "after training")
+            judge.declared(judge.see(getattr(observation.training.layouts, part)), "after training")

@@ -33,7 +33,7 @@ def test_live_activations(case, cases, observation, observe_also, judge):
         judge.at_most("activations live at once", own.live, own.stages, "activations", "theory: one for each stage")
     source = f"theory: one for each microbatch of {twin.id}"
     judge.equal("activations live at once in GPipe", whole.live, whole.microbatches, "activations", source)
-    step, other = judge.see(observation.step), judge.see(observe_also(twin).step)
+    step, other = observation.programs.step, observe_also(twin).programs.step
     activation = bytes_handed_on(step, judge)
     saved = (judge.see(other.memory).temporary - judge.see(step.memory).temporary) / activation
     spared = whole.held - own.held

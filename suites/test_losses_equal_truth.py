@@ -9,7 +9,7 @@ from suites.applicability import in_float32
 @pytest.mark.clause("NUM-4", applies=in_float32)
 def test_losses_equal_truth(observation, truth, judge):
     """The loss MUST equal truth at every step."""
-    steps = zip(judge.see(observation.run).steps, truth.value.steps, truth.rounding.steps, strict=True)
+    steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     judge.numbers(
         judge_loss(seen.loss, value.loss, rounding.loss, f"loss of step {number}")
         for number, (seen, value, rounding) in enumerate(steps, start=1)
@@ -19,5 +19,5 @@ def test_losses_equal_truth(observation, truth, judge):
 @pytest.mark.clause("NUM-4", applies=in_float32)
 def test_forward_pass_equals_truth(observation, truth, judge):
     """The forward pass alone MUST give the first step's loss."""
-    loss = judge.see(observation.forward_loss)
+    loss = judge.see(observation.start.loss)
     judge.numbers([judge_loss(loss, truth.value.steps[0].loss, truth.rounding.steps[0].loss, "forward pass")])

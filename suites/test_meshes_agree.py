@@ -24,5 +24,5 @@ def test_meshes_agree(case, cases, observation, observe_also, truth, judge):
     every step."""
     judge.needs(case, "optimizer_state", "parameters")
     other = others(case, cases)[0]
-    own, its = judge.see(observation.run), judge.see(observe_also(other).run)
-    judge.numbers(agree_steps(its.steps, own.steps, truth.rounding.steps, (other.id, case.id)))
+    own, its = judge.see(observation.training.steps), judge.see(observe_also(other).training.steps)
+    judge.numbers(agree_steps(its, own, truth.rounding.steps, (other.id, case.id)))

@@ -16,9 +16,9 @@ def test_microbatches_equal_one_batch(case, cases, observation, observe_also, tr
     twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
     how = (twin.id, case.id), VACUOUS_IN[case.contract.compute_dtype]
     other = observe_also(twin)
-    gradients = judge.see(other.gradients), judge.see(observation.gradients)
+    gradients = judge.see(other.gradients.values), judge.see(observation.gradients.values)
     verdict = agree(*gradients, truth.rounding.gradients, "gradients of step 1", *how)
-    steps = judge.see(other.run).steps, judge.see(observation.run).steps
+    steps = judge.see(other.training.steps), judge.see(observation.training.steps)
     judge.numbers([verdict, *agree_steps(*steps, truth.rounding.steps, *how)])
 
 
@@ -27,7 +27,7 @@ def test_step_takes_its_batch_in_parts(case, cases, observation, observe_also, j
     """A step that accumulates over k microbatches MUST run the products of the model k times, where one that takes its
     batch whole runs them once."""
     twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
-    own, once = (judge.see(judge.see(seen.step).products) for seen in (observation, observe_also(twin)))
+    own, once = (judge.see(seen.programs.step.products) for seen in (observation, observe_also(twin)))
     if not own or not once:
         judge.fail([f"products: {own} in the step and {once} in that of {twin.id}; expected two numbers above 0"])
     expected = case.contract.microbatches * once

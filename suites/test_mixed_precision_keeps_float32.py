@@ -17,8 +17,8 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
     first gradients and in loss, optimizer state and parameters after each step; and MUST be bf16, not float32."""
     judge.needs(case, "optimizer_state", "parameters")
     vacuous, first = VACUOUS_IN[case.contract.compute_dtype], (truth.value.steps[0].loss, truth.rounding.steps[0].loss)
-    forward = judge_loss(judge.see(observation.forward_loss), *first, "forward pass", vacuous)
-    seen = Trajectory(judge.see(observation.gradients), judge.see(observation.run).steps)
+    forward = judge_loss(judge.see(observation.start.loss), *first, "forward pass", vacuous)
+    seen = Trajectory(judge.see(observation.gradients.values), judge.see(observation.training.steps))
     gradients, *rest = judge_trajectory(seen, truth, vacuous)
     judge.numbers([forward, gradients, *rest])
     if gradients.margin < LEAST:
@@ -32,8 +32,8 @@ def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step: by their dtype, and by digits that
     bf16 cannot hold."""
     judge.needs(case, "optimizer_state", "parameters")
-    steps = judge.see(observation.run).steps
-    kept = {"initial": judge.see(observation.initial), "gradients": judge.see(observation.gradients)}
+    steps = judge.see(observation.training.steps)
+    kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
     kept |= {
         f"step {n}": {"parameters": s.parameters, "state": s.optimizer_state} for n, s in enumerate(steps, start=1)
     }
@@ -42,7 +42,7 @@ def test_masters_are_float32(case, observation, judge):
         for path, value in leaves(kept)
         if value.dtype.kind != "i" and value.dtype != np.float32
     )
-    losses = {"loss": np.array([judge.see(observation.forward_loss), *(step.loss for step in steps)])}
+    losses = {"loss": np.array([judge.see(observation.start.loss), *(step.loss for step in steps)])}
     last = {"parameters": steps[-1].parameters, "state": steps[-1].optimizer_state}
     reduced = case.contract.explicit and case.contract.moves("gradients")
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})

@@ -8,7 +8,7 @@ from meshproof.measures.traffic import compare_traffic
 def judge_program(what, case, observation, judge):
     """Whatever moves must stand in the budget of this program."""
     budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
-    seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
+    seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
     judge.traffic(what, (traffic for traffic in seen if not traffic.lines))
 
 

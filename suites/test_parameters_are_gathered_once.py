@@ -15,9 +15,7 @@ def test_parameters_are_gathered_once(case, observation, judge):
     hand."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     axes = {line.axes for line in budget if line.payload == "parameters"}
-    lanes = [
-        t for t in compare_traffic(judge.see(judge.see(observation.step).collectives), budget) if t.lane[1] in axes
-    ]
+    lanes = [t for t in compare_traffic(judge.see(observation.programs.step.collectives), budget) if t.lane[1] in axes]
     judge.traffic("step", (traffic for traffic in lanes if not traffic.exact))
     judge.clear(
         f"{entry.operation} over {'×'.join(entry.axes)} is written by hand, the compiled step has {entry.realized_as}; "

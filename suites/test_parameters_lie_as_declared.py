@@ -7,5 +7,8 @@ import pytest
 def test_parameters_lie_as_declared(case, observation, judge):
     """Every parameter MUST have its declared PartitionSpec on its mesh, from birth."""
     judge.promised(case.contract.parameters, "layout of the parameters")
-    for layouts, when in ((observation.at_birth, "at birth"), (observation.before, "before training")):
-        judge.declared(judge.see(judge.see(layouts).parameters), when)
+    for layouts, when in (
+        (observation.initialisation.layouts, "at birth"),
+        (observation.start.layouts, "before training"),
+    ):
+        judge.declared(judge.see(layouts.parameters), when)

@@ -8,5 +8,5 @@ from suites.applicability import distributed
 @pytest.mark.clause("NUM-6", applies=distributed)
 def test_replicas_are_bitwise_equal(observation, judge):
     """What several devices hold of one array MUST be bitwise equal on all of them after k steps."""
-    judge.see(observation.run)
-    judge.numbers([judge.see(observation.replicas)])
+    judge.see(observation.training.steps)
+    judge.numbers([judge.see(observation.training.replicas)])

@@ -12,11 +12,11 @@ def test_replicas_exchange_shards(case, observation, judge):
     moves one shard of each, once or once a microbatch, and no parameter."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     between = replica_axes(case)
-    seen = compare_traffic(judge.see(judge.see(observation.step).collectives), budget)
+    seen = compare_traffic(judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (lane for lane in seen if not lane.exact and between.intersection(lane.lane[1])))
     exchanged = [line for line in budget if line.payload != "metrics" and between.intersection(line.axes)]
     judge.clear(f"the budget moves {line}" for line in exchanged if line.payload != "gradients")
-    shards = sum(leaf.bytes_per_device for leaf in judge.see(judge.see(observation.before).parameters))
+    shards = sum(leaf.bytes_per_device for leaf in judge.see(observation.start.layouts.parameters))
     moved, lines = sum(line.bytes for line in exchanged), "; ".join(map(str, exchanged))
     parts = case.contract.microbatches
     source = "a device's own shards" + (f", or so in each of {parts} microbatches" if parts > 1 else "")

@@ -12,7 +12,7 @@ def test_shards_are_what_the_spec_implies(case, observation, judge):
     """The shards on the devices MUST have the place, shape, count and bytes that the declared spec implies."""
     for part in ("parameters", "optimizer_state"):
         judge.promised(getattr(case.contract, part), f"layout of the {part}")
-        leaves = judge.see(getattr(judge.see(observation.after), part))
+        leaves = judge.see(getattr(observation.training.layouts, part))
         judge.clear(problem for leaf in leaves if leaf.declared is not None for problem in problems(leaf, case.mesh))
 
 

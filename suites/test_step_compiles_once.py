@@ -6,7 +6,7 @@ import pytest
 @pytest.mark.clause("CMP-1")
 def test_step_compiles_once(observation, judge):
     """After the first call of the train step nothing MUST be traced or compiled."""
-    compilations = judge.see(observation.run).compilations
+    compilations = judge.see(observation.training.compilations)
     judge.clear(
         f"step {number} ran {', '.join(sorted(set(events)))} ({len(events)} events), allowed is none"
         for number, events in enumerate(compilations, start=1)

@@ -14,7 +14,8 @@ def test_unsynchronised_replicas_are_detected(case, observation, judge):
     synchronised are detected."""
     judge.promised(case.contract.batch, "layout of the batch")
     judge.clear(
-        f"{shard} does not hold its declared part of the host batch" for shard in judge.see(observation.batch).displaced
+        f"{shard} does not hold its declared part of the host batch"
+        for shard in judge.see(observation.start.batch.displaced)
     )
     [batch] = case.strategy.batches(1)
     shares = [np.array_split(field, case.devices) for field in batch.values()]
@@ -23,5 +24,5 @@ def test_unsynchronised_replicas_are_detected(case, observation, judge):
         for one, other in combinations(range(case.devices), 2)
         if all(np.array_equal(share[one], share[other]) for share in shares)
     )
-    judge.see(observation.run)
-    judge.numbers([judge.see(observation.replicas)])
+    judge.see(observation.training.steps)
+    judge.numbers([judge.see(observation.training.replicas)])

@@ -9,7 +9,7 @@ from suites.applicability import both, distributed, in_float32
 def judge_part(part, case, observation, truth, judge):
     """One part of the state after every step."""
     judge.needs(case, part)
-    steps = zip(judge.see(observation.run).steps, truth.value.steps, truth.rounding.steps, strict=True)
+    steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     judge.numbers(
         judge_leaves(getattr(seen, part), getattr(value, part), getattr(rounding, part), f"{part} after step {number}")
         for number, (seen, value, rounding) in enumerate(steps, start=1)

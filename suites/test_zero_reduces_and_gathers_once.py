@@ -28,13 +28,13 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
     gathered, each byte exactly once, and the forward pass MUST gather nothing."""
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
     over = updated_over(case)
-    for what, program in (("forward", observation.forward), ("step", observation.step)):
+    for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):
         budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
-        seen = compare_traffic(judge.see(judge.see(program).collectives), budget)
+        seen = compare_traffic(judge.see(program.collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if not traffic.exact))
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]
         judge.clear(f"{what}: parameters are gathered; budget: {line}" for line in gathers if what == "forward")
-    leaves = judge.see(judge.see(observation.before).optimizer_state)
+    leaves = judge.see(observation.start.layouts.optimizer_state)
     split = {leaf.path.partition("/")[2]: (leaf, set(spec_axes(leaf.declared or ()))) for leaf in leaves}
     lacked = 0
     for leaf, axes in split.values():

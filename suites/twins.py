@@ -10,7 +10,7 @@ from meshproof.cases import Case
 from meshproof.contract import Step
 from meshproof.judging.truths import digest
 from meshproof.measures.numerics import VACUOUS, Verdict, agree
-from meshproof.observing.observation import STEPS
+from meshproof.observing.subject import STEPS
 
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:

@@ -13,7 +13,7 @@ from meshproof.measures.layout import LeafLayout
 from meshproof.measures.memory import theoretical_bytes
 from meshproof.measures.traffic import Traffic
 from meshproof.measures.verdicts import Verdict, compared, ratio
-from meshproof.observing.observation import Failed, NotExercised, NotSupported, Seen
+from meshproof.observing.seen import Failed, NotExercised, NotSupported, Seen
 
 T = TypeVar("T")
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Judgement, Truth, leaves, nest
+from meshproof.contract import Batch, Judgement, Tree, Truth, leaves, nest
 from meshproof.observing.members import canonical, judgement, origin
-from meshproof.observing.observation import STEPS, Failed, NotSupported, Observation, Seen
+from meshproof.observing.observation import Observation
+from meshproof.observing.seen import Failed, NotSupported, Seen
+from meshproof.observing.subject import STEPS
 
 
 class Truths:
@@ -32,7 +34,7 @@ class Truths:
         if not has_member(case.strategy, "truth"):
             if batches is not None or not has_member(case.strategy, "single_device"):
                 return NotSupported("the implementation brings no truth")
-            return observation.own_truth
+            return observation.single_device_truth
         if batches is not None:
             return self.trained(case, observation, batches)
         if case.id not in self.usual:
@@ -45,10 +47,10 @@ class Truths:
         try:
             if has_member(case.strategy, "load"):
                 start = dict(leaves(canonical(truth.initial_parameters(), "initial_parameters")))
-            elif isinstance(observation.initial, (NotSupported, Failed)):
-                return observation.initial
+            elif isinstance(observation.start.parameters, (NotSupported, Failed)):
+                return observation.start.parameters
             else:
-                start = observation.initial
+                start = observation.start.parameters
             given = tuple(batches)
             key = (identity(truth), digest([start, *given]))
             if key not in self.computed:
@@ -67,12 +69,12 @@ def identity(truth: Truth) -> Any:
     return truth
 
 
-def digest(trees: list[Any]) -> str:
-    """A name for the content of these trees of arrays."""
+def digest(trees: Iterable[Tree]) -> str:
+    """Of every bit of these trees of arrays: equal for equal bits. Reports keep it, so that it is for ever."""
     content = hashlib.sha256()
     for tree in trees:
         for path, value in leaves(tree):
-            array = np.ascontiguousarray(value)
+            array = np.asarray(value)
             content.update(f"{path} {array.dtype} {array.shape}".encode())
             content.update(array.tobytes())
     return content.hexdigest()

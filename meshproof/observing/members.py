@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from meshproof.cases import has_member
 from meshproof.contract import Batch, Judgement, Part, Trajectory, Tree, leaves
-from meshproof.observing.observation import NotSupported, evaluation_set
+from meshproof.observing.seen import NotSupported
 
 
 def host_batches(returned: Any, count: int) -> list[Batch]:
@@ -132,16 +132,6 @@ def shapes(trajectory: Trajectory) -> dict[str, tuple[int, ...]]:
             f"parameters after step {number}": step.parameters,
         }
     return {f"{path} of {part}": np.shape(value) for part, held in parts.items() for path, value in held.items()}
-
-
-def evaluated(strategy: Any, state: Any, batches: Sequence[Batch]) -> dict[str, tuple[float, int]]:
-    """Each metric's sum and count over the evaluation set that is made of these batches."""
-    totals: dict[str, tuple[float, int]] = {}
-    for batch in evaluation_set(batches):
-        for name, (value, examples) in strategy.evaluate(state, batch).items():
-            so_far, seen = totals.get(name, (0.0, 0))
-            totals[name] = so_far + float(value), seen + int(examples)
-    return totals
 
 
 def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:

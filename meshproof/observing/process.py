@@ -24,7 +24,8 @@ from urllib.parse import quote
 from filelock import FileLock
 from packaging.version import Version
 
-from meshproof.observing.observation import Failed, NotExercised, Observation
+from meshproof.observing.observation import Observation
+from meshproof.observing.seen import Failed, NotExercised
 
 QUICK_CODE = [
     "--xla_backend_optimization_level=0",

@@ -1,29 +1,65 @@
-"""One compiled program, looked at: its collectives, its memory, and what its compilation took."""
+"""The compiled forward pass and train step: their collectives, their memory, and what their compilation took."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from meshproof.hlo import HloError, census
+from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.hlo.products import products
-from meshproof.measures.memory import program_memory
-from meshproof.observing.observation import Failed, NotSupported, Program, Seen
+from meshproof.measures.memory import ProgramMemory, program_memory
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, no_lower
+from meshproof.observing.subject import Subject
 
 T = TypeVar("T")
 
 
-def compile_program(function: Any, state: Any, batch: Any, mesh: Mapping[str, int]) -> Program:
-    """Compile a jitted function of a state and a batch ahead of time, and read it. Raises what compiling raises."""
+@dataclass(frozen=True)
+class Program(Facet):
+    """One compiled function. ``flops`` and bytes are per device and call; compile time is in seconds.
+
+    ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
+    """
+
+    collectives: Seen[tuple[Collective, ...]]
+    products: Seen[int | None]
+    memory: Seen[ProgramMemory]
+    flops: Seen[float]
+    compile_seconds: Seen[float]
+    host_transfers: Seen[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Programs(Facet):
+    """``loss`` and ``train_step``, as compiled for the first batch."""
+
+    forward: Program
+    step: Program
+
+
+def observe_programs(subject: Subject, state: Any) -> Programs:
+    """Both, compiled ahead of time; JAX shares the train step's executable with the later call."""
+    return Programs(
+        forward=subject.facet(Program, lambda: _compile(subject, "loss", state), "loss"),
+        step=subject.facet(Program, lambda: _compile(subject, "train_step", state), "train_step"),
+    )
+
+
+def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupported:
+    """A jitted function of a state and a batch, compiled and read. Raises what compiling raises."""
+    function = getattr(subject.strategy, member)
+    if not hasattr(function, "lower"):
+        return no_lower(member)
     start = time.perf_counter()
-    compiled = function.lower(state, batch).compile()
+    compiled = function.lower(state, subject.batches[0]).compile()
     seconds = time.perf_counter() - start
     text = compiled.as_text()
     cost = compiled.cost_analysis() or {}
     return Program(
-        collectives=_read(lambda: census(text, mesh)),
+        collectives=_read(lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
         memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
         flops=float(cost.get("flops", float("nan"))),

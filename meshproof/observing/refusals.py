@@ -8,49 +8,55 @@ from typing import Any
 
 import jax
 
-from meshproof.cases import Case
-from meshproof.contract import Batch
+from meshproof.observing.seen import Facet, Seen
+from meshproof.observing.subject import Subject
 
 
 @dataclass(frozen=True)
-class Refusals:
-    """The attempts on one case, with one of its batches; ``fresh`` makes a state."""
+class Refusals(Facet):
+    """The error's text, empty where the attempt was not refused.
 
-    case: Case
-    batch: Batch
-    fresh: Callable[[], Any]
+    ``uneven_batch``: a batch that lacks its last example. ``missing_dimension``, by the number of examples: host
+    batches without their device dimension, none where the contract knows no such dimension. ``small_machine``: a mesh
+    on a machine that lacks one device.
+    """
 
-    @property
-    def strategy(self) -> Any:
-        """The strategy."""
-        return self.case.strategy
-
-    def short_batch(self) -> str:
-        """A batch that lacks its last example."""
-        short = {field: value[:-1] for field, value in self.batch.items()}
-        return refusal(lambda: self.strategy.shard_batch(short))
-
-    def missing_dimension(self) -> dict[int, str]:
-        """Host batches without their device dimension, by their number of examples.
-
-        A whole batch, and one of as many examples as there are devices: `jax.pmap` would take that one, for an
-        example each. Nothing where the contract knows no such dimension.
-        """
-        sizes = (len(next(iter(self.batch.values()))), self.case.devices)
-        return {size: self.undivided(size) for size in sizes if self.case.contract.device_dimension}
-
-    def undivided(self, size: int) -> str:
-        """The first examples of the batch, as they are on the host."""
-        examples = {field: value[:size] for field, value in self.batch.items()}
-        return refusal(lambda: self.strategy.train_step(self.fresh(), examples))
-
-    def small_machine(self) -> str:
-        """A machine that lacks one device."""
-        return refusal(lambda: self.strategy.make_mesh(list(self.strategy.mesh.devices.flat)[:-1]))
+    uneven_batch: Seen[str]
+    missing_dimension: Seen[dict[int, str]]
+    small_machine: Seen[str]
 
 
-def refusal(attempt: Callable[[], Any]) -> str:
-    """What an attempt is refused with; empty where it is not refused."""
+def observe_refusals(subject: Subject) -> Refusals:
+    """The attempts with the first batch."""
+    return Refusals(
+        uneven_batch=subject.attempt(lambda: _uneven_batch(subject), "shard_batch"),
+        missing_dimension=subject.attempt(lambda: _missing_dimension(subject)),
+        small_machine=subject.attempt(lambda: _small_machine(subject), "make_mesh"),
+    )
+
+
+def _uneven_batch(subject: Subject) -> str:
+    short = {field: value[:-1] for field, value in subject.host_batches[0].items()}
+    return _refusal(lambda: subject.strategy.shard_batch(short))
+
+
+def _missing_dimension(subject: Subject) -> dict[int, str]:
+    """Of a whole batch, and of one with as many examples as devices: `jax.pmap` would take that, one example each."""
+    batch, case = subject.host_batches[0], subject.case
+    sizes = (len(next(iter(batch.values()))), case.devices) if case.contract.device_dimension else ()
+
+    def undivided(size: int) -> str:
+        examples = {field: value[:size] for field, value in batch.items()}
+        return _refusal(lambda: subject.strategy.train_step(subject.fresh(), examples))
+
+    return {size: undivided(size) for size in sizes}
+
+
+def _small_machine(subject: Subject) -> str:
+    return _refusal(lambda: subject.strategy.make_mesh(list(subject.strategy.mesh.devices.flat)[:-1]))
+
+
+def _refusal(attempt: Callable[[], Any]) -> str:
     try:
         jax.block_until_ready(attempt())
     except Exception as error:

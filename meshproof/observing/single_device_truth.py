@@ -24,7 +24,7 @@ from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Judgement, Leaves, Step, Trajectory, Tree, leaves, nest
 from meshproof.hlo.arrays import element_types
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
-from meshproof.observing.observation import NotSupported
+from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import array_leaves, host
 
 DRAWS = 32

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Judgement, Step, Trajectory
+from meshproof.contract import Judgement, Trajectory
 from meshproof.judging.records import Record
+from meshproof.judging.truths import digest
 from meshproof.measures.layout import mesh_axes
 from meshproof.measures.numerics import judge_trajectory
-from meshproof.observing.observation import Layouts, Observation, Program, Run, Seen
+from meshproof.observing.layouts import Layouts
+from meshproof.observing.observation import Observation
 from meshproof.observing.process import Outcome
+from meshproof.observing.programs import Program
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
 from meshproof.report.document import SCHEMA, STATUSES
+
+T = TypeVar("T")
 
 
 def build_report(
@@ -91,15 +94,13 @@ def _source(case: Case, truth: Seen[Judgement] | None) -> str | None:
 
 def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[Judgement] | None) -> dict[str, Any]:
     observed: dict[str, Any] = {"warnings": [asdict(warned) for warned in seen.warnings]}
-    if isinstance(seen.run, Run):
-        observed["losses"] = [step.loss for step in seen.run.steps]
-        observed["digest"] = _digest(seen.run.steps[-1])
-    if isinstance(seen.after, Layouts):
-        observed["shardings"] = _shardings(seen.after, mesh)
-    if isinstance(seen.run, Run) and isinstance(truth, Judgement):
-        gradients = seen.gradients if isinstance(seen.gradients, dict) else {}
+    steps, gradients = _known(seen.training.steps), _known(seen.gradients.values)
+    if steps is not None:
+        observed["losses"] = [step.loss for step in steps]
+        observed["digest"] = digest([steps[-1].parameters, steps[-1].optimizer_state])
+    if steps is not None and isinstance(truth, Judgement):
         observed["expected_losses"] = [step.loss for step in truth.value.steps]
-        verdicts = judge_trajectory(Trajectory(gradients, seen.run.steps), truth)
+        verdicts = judge_trajectory(Trajectory(gradients or {}, steps), truth)
         observed["errors"] = {
             f"{verdict.part}: {record.path}": {
                 "error": record.error,
@@ -110,39 +111,64 @@ def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[Judgement]
             for verdict in verdicts
             for record in verdict.records
         }
-    if isinstance(seen.forward, Program) and isinstance(seen.forward.collectives, tuple):
-        observed["forward_collectives"] = [asdict(entry) for entry in seen.forward.collectives]
-    if isinstance(seen.step, Program):
-        observed |= _program(seen.step, seen.before)
-    return observed
-
-
-def _program(step: Program, state: Seen[Layouts]) -> dict[str, Any]:
-    memory = {"state": state.state_bytes} if isinstance(state, Layouts) else {}
-    return {
-        "collectives": [asdict(entry) for entry in step.collectives] if isinstance(step.collectives, tuple) else None,
-        "memory": memory | (asdict(step.memory) if hasattr(step.memory, "aliased") else {}),
-        "flops": step.flops,
-        "compile_seconds": step.compile_seconds,
+    return observed | {
+        "shardings": _shardings(seen.training.layouts, mesh),
+        "forward_collectives": _collectives(seen.programs.forward),
+        "collectives": _collectives(seen.programs.step),
+        "memory": _memory(seen.programs.step, seen.start.layouts),
+        "flops": _known(seen.programs.step.flops),
+        "compile_seconds": _known(seen.programs.step.compile_seconds),
     }
+
+
+def _known(seen: Seen[T]) -> T | None:
+    return None if isinstance(seen, NotSupported | Failed) else seen
+
+
+def _collectives(program: Program) -> list[dict[str, Any]] | None:
+    collectives = _known(program.collectives)
+    return None if collectives is None else [asdict(entry) for entry in collectives]
+
+
+def _memory(step: Program, state: Layouts) -> dict[str, int] | None:
+    """The step's buffers beside the state that it takes; ``None`` where the step was not compiled."""
+    if _known(step.compile_seconds) is None:
+        return None
+    held, buffers = _known(state.state_bytes), _known(step.memory)
+    return ({} if held is None else {"state": held}) | ({} if buffers is None else asdict(buffers))
 
 
 def _problem(seen: Observation) -> str | None:
     """What kept parts of the case from being seen."""
-    reasons = [f"{name}: {value.reason}" for name, value in vars(seen).items() if hasattr(value, "reason")]
-    return "; ".join(reasons) or None
+    places: dict[str, list[str]] = {}
+    for place, reason in _unseen(seen):
+        places.setdefault(reason, []).append(place)
+    return "; ".join(f"{', '.join(where)}: {reason}" for reason, where in places.items()) or None
+
+
+def _unseen(value: Facet | Seen[Any], place: str = "") -> Iterator[tuple[str, str]]:
+    """Every place where nothing was seen, and why; a facet of which no value was seen, for one reason, is one place."""
+    if isinstance(value, NotSupported | Failed):
+        yield place, value.reason
+    elif isinstance(value, Facet):
+        values = vars(value)
+        first, *others = values.values()
+        if isinstance(first, NotSupported | Failed) and all(other is first for other in others):
+            yield place, first.reason
+            return
+        for name, part in values.items():
+            yield from _unseen(part, f"{place}.{name}".lstrip("."))
 
 
 def _shardings(after: Layouts, mesh: Mapping[str, int]) -> dict[str, Any]:
     """By canonical path, of an optimizer state that repeats the parameters' paths under its own name; else by JAX's."""
-    parameters, state = (
-        {leaf.path: leaf for leaf in part} if isinstance(part, tuple) else {}
-        for part in (after.parameters, after.optimizer_state)
+    parameters, state, arrays = (
+        {leaf.path: leaf for leaf in _known(part) or ()}
+        for part in (after.parameters, after.optimizer_state, after.arrays)
     )
     named = parameters | {
         f"optimizer_state/{path}" if path in parameters else path: leaf for path, leaf in state.items()
     }
-    leaves = named or {leaf.path: leaf for leaf in after.arrays}
     return {
         path: {
             "spec": leaf.spec,
@@ -150,18 +176,8 @@ def _shardings(after: Layouts, mesh: Mapping[str, int]) -> dict[str, Any]:
             "axes": mesh_axes(leaf, mesh),
             "shard_shape": leaf.shards[0].shape if leaf.shards else None,
         }
-        for path, leaf in leaves.items()
+        for path, leaf in (named or arrays).items()
     }
-
-
-def _digest(step: Step) -> str:
-    """Of every bit that a step left behind: equal for equal bits."""
-    found = hashlib.sha256()
-    for part in (step.parameters, step.optimizer_state):
-        for path, value in part.items():
-            found.update(f"{path} {value.dtype} {value.shape}".encode())
-            found.update(np.ascontiguousarray(value).tobytes())
-    return found.hexdigest()
 
 
 def _finite(value: Any) -> Any:

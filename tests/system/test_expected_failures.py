@@ -33,7 +33,7 @@ def strategies():
 SUITE = '''\
 import pytest
 
-from meshproof.observing.observation import NotSupported
+from meshproof.observing.seen import NotSupported
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from meshproof.cases import Case
 from meshproof.contract import Contract, leaves
 from meshproof.measures.numerics import norm
-from meshproof.observing.observation import NotSupported
+from meshproof.observing.seen import NotSupported
 from meshproof.observing.single_device_truth import measure, moved
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.strategies import single_device

@@ -38,7 +38,10 @@ def problems(case, dtype="f32", width=4):
         LeafLayout(path, shape, 4, "", (), tuple(case.contract.spec("parameters", path)))
         for path, shape in leaves(case.strategy.network.shapes)
     ]
-    seen = SimpleNamespace(before=SimpleNamespace(parameters=parameters), step=SimpleNamespace(collectives=moved))
+    seen = SimpleNamespace(
+        start=SimpleNamespace(layouts=SimpleNamespace(parameters=parameters)),
+        programs=SimpleNamespace(step=SimpleNamespace(collectives=moved)),
+    )
     judge = Judge(Record("", "COM-2", "", case.id), "")
     derived = theory(promising(case, step=budget), seen, judge)
     return [*derived.reductions(), *derived.gathers(), *derived.scatters()]

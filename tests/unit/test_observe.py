@@ -1,6 +1,7 @@
 """What an observation looks at."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from meshproof.cases import Case
 from meshproof.contract import Contract
-from meshproof.observing.observation import Failed, NotSupported
+from meshproof.observing.seen import Failed, NotSupported
 from meshproof.observing.session import observe
 from tests.implementations.minimal import Trainer
 from tests.implementations.odd import odd
@@ -41,23 +42,23 @@ def case(strategy):
 def test_layout_is_that_of_the_arrays_at_rest():
     """Where a strategy shows its arrays at rest their layout is judged, and numbers are those of the canonical tree."""
     seen = observe(case(AtRest()))
-    [leaf] = seen.before.parameters
+    [leaf] = seen.start.layouts.parameters
     assert (leaf.path, leaf.declared, leaf.as_declared) == ("weights/all", (), True)
-    assert list(seen.initial) == ["w"] and np.isfinite(seen.initial["w"])
+    assert list(seen.start.parameters) == ["w"] and np.isfinite(seen.start.parameters["w"])
 
 
 def test_layout_is_else_that_of_the_canonical_tree():
     """Without them a declaration of what is not in the canonical tree is a fault that names both."""
     seen = observe(case(Canonical()))
-    assert isinstance(seen.before.parameters, Failed)
-    assert "['weights/*']" in seen.before.parameters.reason and "['w']" in seen.before.parameters.reason
+    assert isinstance(seen.start.layouts.parameters, Failed)
+    assert "['weights/*']" in seen.start.layouts.parameters.reason and "['w']" in seen.start.layouts.parameters.reason
 
 
 def test_layout_in_use_is_of_parameters_too():
     """A pattern of ``computed`` that matches no parameter is the same fault, by its name."""
     strategy = AtRest()
     strategy.contract = replace(AtRest.contract, computed={"weights/*": PartitionSpec(), "w": PartitionSpec()})
-    seen = observe(case(strategy)).before.parameters
+    seen = observe(case(strategy)).start.layouts.parameters
     assert isinstance(seen, Failed) and "the contract declares computed ['w']" in seen.reason
 
 
@@ -71,9 +72,9 @@ def test_host_arrays_lie_nowhere():
     )
     seen = observe(case(shown))
     lies = "has a ndarray of shape () at 'w', which lies on no device: return the jax.Arrays"
-    assert seen.before.parameters == NotSupported(f"parameters {lies}, or show those at rest in `at_rest`")
-    assert seen.gradient_layout == NotSupported(f"gradients {lies}")
-    assert seen.replicas.passed and [leaf.path for leaf in seen.replicas.records] == ["['w']"]
+    assert seen.start.layouts.parameters == NotSupported(f"parameters {lies}, or show those at rest in `at_rest`")
+    assert seen.gradients.layout == NotSupported(f"gradients {lies}")
+    assert seen.training.replicas.passed and [leaf.path for leaf in seen.training.replicas.records] == ["['w']"]
 
 
 @pytest.mark.parametrize(
@@ -96,48 +97,60 @@ def test_what_no_run_can_start_from_is_named(member, returned, words):
 @pytest.mark.parametrize(
     ("member", "returned", "part", "words"),
     [
-        ("train_step", {"w": jnp.zeros(())}, "run", "train_step returned a dict"),
-        ("train_step", ({}, {"cost": 0.0}), "run", "expected the next state and a dict of metrics that has a loss"),
+        ("train_step", {"w": jnp.zeros(())}, "training.steps", "train_step returned a dict"),
+        (
+            "train_step",
+            ({}, {"cost": 0.0}),
+            "training.steps",
+            "expected the next state and a dict of metrics that has a loss",
+        ),
         (
             "train_step",
             ({}, {"loss": np.zeros(8)}),
-            "run",
+            "training.steps",
             "metrics['loss'] is a ndarray of shape (8,), expected a sca",
         ),
-        ("loss", np.zeros(8), "forward_loss", "loss is a ndarray of shape (8,), expected a scalar"),
+        ("loss", np.zeros(8), "start.loss", "loss is a ndarray of shape (8,), expected a scalar"),
         (
             "parameters",
             [jnp.zeros(())],
-            "initial",
+            "start.parameters",
             "parameters returned a list of 1 (ArrayImpl), expected nested dicts",
         ),
-        ("parameters", {"w": 0.5}, "initial", "parameters has a float, 0.5 at 'w'"),
+        ("parameters", {"w": 0.5}, "start.parameters", "parameters has a float, 0.5 at 'w'"),
         (
             "parameters",
             {"net/~": {"w": jnp.zeros(())}},
-            "initial",
+            "start.parameters",
             "parameters has the key 'net/~', expected one without",
         ),
-        ("gradients", None, "gradients", "gradients returned a NoneType, None, expected nested dicts"),
-        ("shard_batch", (jnp.zeros(8),), "batch", "shard_batch returned a tuple of 1 (ArrayImpl), expected nested di"),
+        ("gradients", None, "gradients.values", "gradients returned a NoneType, None, expected nested dicts"),
+        (
+            "shard_batch",
+            (jnp.zeros(8),),
+            "start.batch.fields",
+            "shard_batch returned a tuple of 1 (ArrayImpl), expected nested di",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(member, returned, part, words):
     """What a member must not return fails the clauses that look at it, with what came and what was expected."""
-    seen = getattr(observe(case(odd(**{member: lambda *_: returned}))), part)
+    seen = attrgetter(part)(observe(case(odd(**{member: lambda *_: returned}))))
     assert isinstance(seen, Failed) and words in seen.reason
 
 
 def test_a_step_that_cannot_be_lowered_is_not_supported():
     """A plain function trains, but no program can be looked at: never a pass, nor a fault."""
     seen = observe(case(Trainer()))
-    assert isinstance(seen.step, NotSupported) and "train_step has no lower()" in seen.step.reason
+    step = seen.programs.step
+    assert isinstance(step.collectives, NotSupported) and "train_step has no lower()" in step.collectives.reason
+    assert set(vars(step).values()) == {step.collectives}
 
 
 def test_a_state_that_is_not_finite_is_named():
     """NaN in the state is seen also where the strategy shows no part of it."""
     seen = observe(case(odd(train_step=lambda state, batch: ({"w": jnp.float32(np.nan)}, {"loss": 0.0}))))
-    [leaf] = seen.finite.failures
+    [leaf] = seen.training.finite.failures
     assert leaf.path == "['w']" and leaf.failure == "non-finite"
 
 
@@ -146,5 +159,5 @@ def test_the_bits_of_a_random_key_are_observed():
     seen = observe(
         case(odd(init=lambda key: {"w": jnp.zeros(()), "key": key}, train_step=lambda state, _: (state, {"loss": 0.0})))
     )
-    assert seen.rerun.passed and seen.replicas.passed and seen.moved == ()
-    assert [leaf.path for leaf in seen.after.arrays] == ["['key']", "['w']"]
+    assert seen.training.rerun.passed and seen.training.replicas.passed and seen.training.moved == ()
+    assert [leaf.path for leaf in seen.training.layouts.arrays] == ["['key']", "['w']"]

@@ -1,0 +1,57 @@
+"""The gradients of the first batch, before any optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from meshproof.contract import Leaves, Tree
+from meshproof.measures.layout import LeafLayout
+from meshproof.observing.layouts import layout_of_tree
+from meshproof.observing.members import canonical
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.state import host
+from meshproof.observing.subject import Subject
+
+
+@dataclass(frozen=True)
+class Gradients(Facet):
+    """Of the first batch. ``unchecked`` are those of ``shard_map`` with ``check_vma=False``.
+
+    ``promotions`` is what tracing them raises where JAX may not promote dtypes implicitly. The optimizer is not asked:
+    optax itself raises a decay rate to an integer step count.
+    """
+
+    promotions: Seen[tuple[str, ...]]
+    values: Seen[Leaves]
+    layout: Seen[tuple[LeafLayout, ...]]
+    unchecked: Seen[Leaves]
+
+
+def observe_gradients(subject: Subject, state: Any) -> Gradients:
+    """The gradients of a state."""
+    gradients, promotions = _gradients(subject, state)
+    values = subject.then(gradients, subject.host)
+    layout = subject.then(gradients, lambda tree: layout_of_tree(subject, "gradients", tree))
+    with jax.numpy_dtype_promotion("standard" if promotions else "strict"):  # the same, not traced anew
+        unchecked = subject.attempt(
+            lambda: host(subject.strategy.unchecked_gradients(state, subject.batches[0])), "unchecked_gradients"
+        )
+    return Gradients(promotions=promotions, values=values, layout=layout, unchecked=unchecked)
+
+
+def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]]]:
+    """The gradients, and the implicit promotion that tracing them takes, if it takes one."""
+
+    def run() -> Seen[Tree]:
+        return subject.attempt(
+            lambda: canonical(subject.strategy.gradients(state, subject.batches[0]), "gradients"), "gradients"
+        )
+
+    with jax.numpy_dtype_promotion("strict"):
+        strict = run()
+    if isinstance(strict, Failed) and "promotion" in strict.reason:
+        return run(), (strict.reason,)
+    return strict, strict if isinstance(strict, NotSupported | Failed) else ()

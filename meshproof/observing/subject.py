@@ -1,0 +1,88 @@
+"""The strategy under observation: how its members are tried, and the batches and the state that its runs start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+import jax
+
+from meshproof.cases import Case, has_member
+from meshproof.contract import Batch, Leaves, Part, Tree
+from meshproof.observing.members import canonical, host_batches, origin, parameter_paths
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.state import array_leaves, host, in_model_order
+
+T = TypeVar("T")
+U = TypeVar("U")
+F = TypeVar("F", bound=Facet)
+
+STEPS = 3
+"""How many train steps a case is observed over: the first from zero momentum, the next with it, one more."""
+
+
+class Subject:
+    """One strategy under observation, with what the facets share. Raises where ``batches`` gives no batches."""
+
+    def __init__(self, case: Case) -> None:
+        self.strategy: Any = case.strategy
+        self.case = case
+        self.host_batches: list[Batch] = host_batches(self.strategy.batches(STEPS), STEPS)
+
+    def has(self, member: str) -> bool:
+        """Whether the strategy has a member."""
+        return has_member(self.strategy, member)
+
+    def attempt(self, look: Callable[[], T], *members: str) -> Seen[T]:
+        """What ``look`` sees; or that a member is absent, or what it raised and where."""
+        absent = [member for member in members if not self.has(member)]
+        if absent:
+            return NotSupported(f"the strategy has no {' and no '.join(absent)}")
+        try:
+            return look()
+        except Exception as error:
+            return Failed(f"{type(error).__name__}: {error} ({origin(error)})")
+
+    def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
+        """What ``look`` sees in what was seen, if it was."""
+        return seen if isinstance(seen, NotSupported | Failed) else self.attempt(lambda: look(seen))
+
+    def facet(self, kind: type[F], look: Callable[[], Seen[F]], *members: str) -> F:
+        """The facet that ``look`` sees; where it sees none, one in which every value says why."""
+        seen = self.attempt(look, *members)
+        return kind.unseen(seen) if isinstance(seen, NotSupported | Failed) else seen
+
+    @property
+    def canonical_start(self) -> bool:
+        """Whether runs start from the truth's values."""
+        return self.has("load") and self.has("truth")
+
+    def fresh(self) -> Any:
+        """The state that every run starts from: canonical values where the strategy can hold them."""
+        if self.canonical_start:
+            return self.strategy.load(self.strategy.truth.initial_parameters())
+        return self.strategy.init(jax.random.key(0))
+
+    @cached_property
+    def batches(self) -> list[Any]:
+        """The batches as the train step takes them, placed where the strategy can place them."""
+        place = self.strategy.shard_batch if self.has("shard_batch") else lambda batch: batch
+        return [place(batch) for batch in self.host_batches]
+
+    def tree(self, part: Part, state: Any) -> Tree:
+        """A part of a state as the strategy shows it. Raises ``TypeError`` where that is no canonical tree."""
+        return canonical(getattr(self.strategy, part)(state), part)
+
+    @cached_property
+    def model(self) -> tuple[str, ...]:
+        """The paths of the parameters, in the order in which a failure looks for the first."""
+        return parameter_paths(self.strategy, self.fresh)
+
+    def host(self, tree: Tree) -> Leaves:
+        """A canonical tree as host arrays by path, in model order."""
+        return dict(in_model_order(host(tree).items(), self.model))
+
+    def held(self, state: Any) -> list[tuple[str, jax.Array]]:
+        """Every array of a state by JAX's key path, in model order."""
+        return in_model_order(array_leaves(state), self.model)

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from meshproof.hlo.dataflow import Dataflow
 from meshproof.hlo.errors import unknown
-from meshproof.hlo.parser import Computation, Instruction
+from meshproof.hlo.module import Instruction
 from meshproof.hlo.replica_groups import Groups, match_axes, match_pair_axes, read_groups
 from meshproof.hlo.shapes import Shape
 
@@ -31,7 +30,6 @@ CONTINUATIONS = frozenset(
     {f"{base}-{part}" for base in (*_GROUPED, *_OTHERS) for part in ("update", "done")}
     | {"async-update", "async-done", "send-done", "recv", "recv-done"}
 )
-Attributes = dict[str, tuple[str, int]]
 _PAIRS_OF_SEND = re.compile(r'_xla_send_recv_source_target_pairs="?')
 _PAIRS = re.compile(r"\{(?:\{\d{1,9},\d{1,9}\}(?:,\s*\{\d{1,9},\d{1,9}\})*)?\}")
 _PAIR = re.compile(r"(\d+),(\d+)")
@@ -57,31 +55,27 @@ class Written:
         return len(self.groups[0])
 
 
-def read_collective(
-    flow: Dataflow, computation: Computation, instruction: Instruction, mesh: Mapping[str, int]
-) -> Written | None:
+def read_collective(instruction: Instruction, mesh: Mapping[str, int]) -> Written | None:
     """The collective in this instruction, or None where it moves nothing.
 
     Raises `HloError` for unknown spellings, ids out of range, and groups that are no product of axes of `mesh`.
     """
     operation = BASES[instruction.opcode]
-    attributes = instruction.attributes
     if operation == "send":
-        if attributes.get("is_host_transfer", ("", 0))[0] == "true":
+        if instruction.attribute("is_host_transfer") == "true":
             return None
         operation = "collective-permute"
     if operation == "collective-permute":
-        groups, start = _read_pairs(instruction, attributes)
+        groups, start = _read_pairs(instruction)
     else:
-        groups, start = _read_groups(instruction, attributes, operation, prod(mesh.values()))
+        groups, start = _read_groups(instruction, operation, prod(mesh.values()))
     try:
         axes = (match_pair_axes if operation == "collective-permute" else match_axes)(groups, mesh)
     except ValueError as error:
         raise instruction.refuse(unknown(str(error)), start) from None
     if not axes:
         return None
-    shapes = _contributions(flow, computation, instruction, operation)
-    written = Written(instruction, operation, groups, axes, shapes)
+    written = Written(instruction, operation, groups, axes, _contributions(instruction, operation))
     _check_result(written)
     return written
 
@@ -102,13 +96,14 @@ def check_silent(instruction: Instruction) -> None:
         raise instruction.refuse(unknown("a custom call that communicates: its bytes cannot be read from the text"))
 
 
-def _read_groups(instruction: Instruction, attributes: Attributes, operation: str, devices: int) -> tuple[Groups, int]:
+def _read_groups(instruction: Instruction, operation: str, devices: int) -> tuple[Groups, int]:
     """The groups as positions, and where they stand in the text."""
+    attributes = instruction.attributes
     if "replica_groups" not in attributes:
         raise instruction.refuse(unknown(f"{instruction.opcode} without replica_groups="))
     start = attributes["replica_groups"][1]
     has_channel = "channel_id" in attributes
-    names_devices = attributes.get("use_global_device_ids", ("", 0))[0] == "true"
+    names_devices = instruction.attribute("use_global_device_ids") == "true"
     if names_devices and not has_channel:
         raise instruction.refuse(unknown("use_global_device_ids=true without channel_id="), start)
     names_partitions = names_devices or (has_channel and operation not in _GROUPED)
@@ -121,32 +116,30 @@ def _read_groups(instruction: Instruction, attributes: Attributes, operation: st
     return ((tuple(range(devices)),) if has_channel else tuple((position,) for position in range(devices))), start
 
 
-def _read_pairs(instruction: Instruction, attributes: Attributes) -> tuple[Groups, int]:
+def _read_pairs(instruction: Instruction) -> tuple[Groups, int]:
     """The (source, target) pairs, and where they stand in the text."""
-    text = instruction.text
-    start = attributes.get("source_target_pairs", ("", -1))[1]
+    start = instruction.attributes.get("source_target_pairs", ("", -1))[1]
     if instruction.opcode == "send":
-        found = _PAIRS_OF_SEND.search(text, instruction.operands_start)
+        found = instruction.search(_PAIRS_OF_SEND)
         start = found.end() if found else -1
     if start < 0:
         raise instruction.refuse(unknown(f"{instruction.opcode} between devices without its source-target pairs"))
-    match = _PAIRS.match(text, start)
+    match = _PAIRS.match(instruction.text, start)
     if match is None:
         raise instruction.refuse(unknown("expected pairs such as source_target_pairs={{0,1},{1,2}}"), start)
     pairs = tuple((int(source), int(target)) for source, target in _PAIR.findall(match[0]))
-    if "channel_id" not in attributes and any(max(pair) > 0 for pair in pairs):
+    if "channel_id" not in instruction.attributes and any(max(pair) > 0 for pair in pairs):
         raise instruction.refuse("without channel_id= the pairs name replicas, and there is only one", start)
     return pairs, start
 
 
-def _contributions(
-    flow: Dataflow, computation: Computation, instruction: Instruction, operation: str
-) -> tuple[Shape, ...]:
+def _contributions(instruction: Instruction, operation: str) -> tuple[Shape, ...]:
     """Shapes of the operands: unlike those of results they are spelled alike in every asynchronous form."""
     if operation == "collective-permute" and "slice_sizes" in instruction.attributes:
-        return _slices(flow.operand(computation, instruction, 0).shapes, instruction)
-    count = 1 if instruction.opcode == "send" or operation == "ragged-all-to-all" else len(instruction.operands)
-    shapes = tuple(shape for index in range(count) for shape in flow.operand(computation, instruction, index).shapes)
+        return _slices(instruction.operand(0).shapes, instruction)
+    only_first = instruction.opcode == "send" or operation == "ragged-all-to-all"
+    operands = (instruction.operand(0),) if only_first else instruction.operands
+    shapes = tuple(shape for operand in operands for shape in operand.shapes)
     if not shapes:
         raise instruction.refuse(unknown(f"{instruction.opcode} without operands"))
     return shapes

@@ -1,6 +1,6 @@
 """The arrays that a compiled program holds on a device.
 
-Every result of an instruction is one, but not within a fusion: what that computes on the way to its result is never
+Every result of an instruction is one, except inside a fusion: what a fusion computes on the way to its result is not
 stored.
 """
 

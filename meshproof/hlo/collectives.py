@@ -1,4 +1,4 @@
-"""One collective instruction, read: what it does, between which positions, with which tensors.
+"""Reads one collective instruction: what it does, between which positions, with which tensors.
 
 Who takes part, by XLA's rules, in a module of one replica and N partitions:
 
@@ -25,7 +25,7 @@ BASES = {
     **{f"{base}-start": base for base in (*_GROUPED, *_OTHERS)},
     "send": "send",
 }
-# Second halves of what was counted at its start, and the host's side of transfers.
+# Later parts of what is counted at its start, and the receiving side of sends.
 CONTINUATIONS = frozenset(
     {f"{base}-{part}" for base in (*_GROUPED, *_OTHERS) for part in ("update", "done")}
     | {"async-update", "async-done", "send-done", "recv", "recv-done"}
@@ -81,13 +81,13 @@ def read_collective(instruction: Instruction, mesh: Mapping[str, int]) -> Writte
 
 
 def check_continuation(instruction: Instruction) -> None:
-    """Refuse a second half that says what only first halves do: it may be one whose name was damaged."""
+    """Refuse an update or a done that has groups or pairs: it may be a start whose name was damaged."""
     if "replica_groups=" in instruction.text or ", source_target_pairs=" in instruction.text:
         raise instruction.refuse(unknown(f"{instruction.opcode} with groups or pairs of its own"))
 
 
 def check_silent(instruction: Instruction) -> None:
-    """Refuse an opcode that is no known collective and yet carries what only collectives do."""
+    """Refuse an unknown opcode with groups, pairs or a channel, and a custom call that says that it communicates."""
     for attribute in _COMMUNICATES:
         if f"{attribute}=" in instruction.text and attribute in instruction.attributes:
             problem = f"unknown opcode {instruction.opcode!r} with {attribute}: it may communicate"
@@ -134,7 +134,7 @@ def _read_pairs(instruction: Instruction) -> tuple[Groups, int]:
 
 
 def _contributions(instruction: Instruction, operation: str) -> tuple[Shape, ...]:
-    """Shapes of the operands: unlike those of results they are spelled alike in every asynchronous form."""
+    """Shapes of the operands, which every asynchronous form prints alike, unlike those of results."""
     if operation == "collective-permute" and "slice_sizes" in instruction.attributes:
         return _slices(instruction.operand(0).shapes, instruction)
     only_first = instruction.opcode == "send" or operation == "ragged-all-to-all"
@@ -146,7 +146,7 @@ def _contributions(instruction: Instruction, operation: str) -> tuple[Shape, ...
 
 
 def _slices(source: tuple[Shape, ...], instruction: Instruction) -> tuple[Shape, ...]:
-    """What a permute in place moves: of its source (destination and places follow it) so many slices of these sizes."""
+    """What a permute in place moves: slices of its first operand, of the sizes in `slice_sizes`."""
     spelled, start = instruction.attributes["slice_sizes"]
     sizes = [tuple(map(int, _SIZE.findall(each))) for each in _SLICE.findall(spelled)]
     arrays = source * len(sizes) if len(source) == 1 else source
@@ -156,7 +156,7 @@ def _slices(source: tuple[Shape, ...], instruction: Instruction) -> tuple[Shape,
 
 
 def _check_result(written: Written) -> None:
-    """What the result's shapes say must agree with what was derived from the operands."""
+    """The result's shapes must agree with those of the operands."""
     instruction, count = written.instruction, len(written.shapes)
     results = instruction.shapes
     if written.operation not in _GROUPED:
@@ -164,7 +164,7 @@ def _check_result(written: Written) -> None:
             _check_kept(written, results)
         return
     if instruction.opcode.endswith("-start") and len(results) > count:
-        results = results[count : 2 * count]  # after the operands; what may follow is the backend's own
+        results = results[count : 2 * count]  # the operands come before, arrays of the backend's own may follow
     if len(results) != count:
         raise instruction.refuse(unknown(f"{instruction.opcode} of {count} arrays has {len(results)} results"))
     for shape, result in zip(written.shapes, results, strict=True):
@@ -178,7 +178,7 @@ def _check_result(written: Written) -> None:
 
 
 def _check_kept(written: Written, results: tuple[Shape, ...]) -> None:
-    """What only changes hands has as many elements afterwards."""
+    """An all-to-all or a permute returns as many elements as it was given."""
     given, taken = (sum(shape.elements for shape in shapes) for shapes in (written.shapes, results))
     if given != taken:
         problem = f"{written.operation} turns {given:,} elements into {taken:,}"

@@ -11,7 +11,7 @@ _HOST_MEMORY = "S(5)"  # as layouts spell it: JAX's pinned_host
 
 
 def host_transfers(text: str) -> tuple[str, ...]:
-    """Each instruction that does, as ``opcode name (line n)``, and what the program takes from and leaves in the host.
+    """Each instruction that leaves, as ``opcode name (line n …)``, and how many arguments and results are on the host.
 
     Raises `HloError` as `parse` does.
     """
@@ -37,7 +37,7 @@ def _leaves_device(instruction: Instruction) -> bool:
 
 
 def _kept_in_host_memory(module: Module) -> Iterator[str]:
-    """XLA:CPU computes on host memory as on any other; only the layout of the whole program still tells."""
+    """XLA:CPU computes on host memory as on any other: only the layout of the entry computation tells."""
     taken, _, left = module.attributes.get("entry_computation_layout", "").partition("->")
     for arrays, which in ((taken, "arguments"), (left, "results")):
         if count := arrays.count(_HOST_MEMORY):

@@ -1,7 +1,7 @@
-"""A compiled program as read: a module of computations, whose instructions know what they read, run and are read by.
+"""A compiled program: a module of computations, whose instructions know what they read, who reads them, what they run.
 
-`parse` builds one, and nothing changes it afterwards. Operands, attributes, users and calls are read from the lines
-when somebody asks for them first, and kept.
+`parse` builds one, and nothing changes it afterwards. Operands, attributes, users and calls are read from the text when
+they are first asked for, and kept.
 """
 
 from __future__ import annotations

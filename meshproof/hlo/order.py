@@ -1,6 +1,6 @@
-"""What no compiler prints: values that nothing before them defines, and computations that run themselves.
+"""Refuses what no compiler prints: operands that are not defined before their use, computations that call themselves.
 
-A text that has either is damaged. Following it could end in a circle, and what it lost would not be counted.
+Such text is damaged. Following it might never end, and what it lost would not be counted.
 """
 
 from itertools import chain
@@ -10,7 +10,7 @@ from meshproof.hlo.module import Computation, Instruction, Module
 
 
 def check_order(module: Module) -> None:
-    """Every operand is defined before its use, and no computation calls itself. Raises `HloError`."""
+    """Raises `HloError` unless every operand is defined before its use, and no computation calls itself."""
     for instruction in module.instructions:
         _check_operands(instruction)
     closed: set[Computation] = set()

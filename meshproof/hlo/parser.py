@@ -3,7 +3,7 @@
 It reads what `jax.stages.Compiled.as_text()` prints for CPU, GPU and TPU. Each line is matched once and lightly;
 operands, attributes and shapes are read only where somebody asks for them. What the structure does not allow (an open
 computation, text outside one, a missing entry) is an `HloError`; attributes, layouts and opcodes it does not know are
-kept and passed over, for it is the census that decides what matters.
+kept and passed over: the census decides what matters.
 """
 
 import re

@@ -21,7 +21,7 @@ XLA:CPU has no pass that makes a reduce-scatter of annotated shardings. There a 
 reduce-scatter if *all* its uses, seen through get-tuple-element, copies, reshapes, conversions, elementwise arithmetic
 with broadcast scalars, and into and out of fusions, are dynamic-slices of 1/group-size of its elements at offsets that
 differ between the members of a group and depend on the partition alone. One use of the whole makes it an all-reduce.
-The rules apply to all targets alike, for the text does not say which one it was compiled for.
+The rules apply to all targets alike: the text does not say for which one it was compiled.
 """
 
 from meshproof.hlo.collectives import Written

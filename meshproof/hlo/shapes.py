@@ -37,7 +37,7 @@ class Shape:
 def read_shapes(text: str, line: int, column: int, context: str) -> tuple[Shape, ...]:
     """The arrays of a type, in order, tuples flattened. Layouts, tiles and memory spaces are parsed past.
 
-    Raises `HloError` for an element type whose width is unknown and for dimensions that are no numbers.
+    Raises `HloError` for an element type whose width is unknown and for dimensions that are not numbers.
     """
     bare = COMMENT.sub("", text)
     shapes = tuple(_read_array(match, line, column, context) for match in _ARRAY.finditer(bare))

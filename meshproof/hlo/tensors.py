@@ -4,8 +4,8 @@ A combiner packs many tensors into one collective: as operands of one instructio
 that concatenates them (GPU's all-reduce; such a concatenation has no `op_name`, one written in the program has). Where
 each tensor came from is read, in this order, from the get-tuple-element that takes it out again, from its part of the
 collective's merged `op_name`, or from the one path of the collective, or of the fusion or async instruction around it.
-Where that one path stands for many tensors (TPU keeps any of theirs) or is missing, what produced the operand has a say
-too; if the two disagree, the phase is "other".
+Where that one path stands for many tensors (TPU keeps any of theirs) or is missing, the path of what produced the
+operand is read too; if the two disagree, the phase is "other".
 """
 
 from dataclasses import dataclass

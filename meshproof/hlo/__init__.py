@@ -5,7 +5,8 @@ Pure Python, no dependencies. What cannot be accounted for is an `HloError` with
 
 from meshproof.hlo.census import Collective, census
 from meshproof.hlo.errors import HloError
-from meshproof.hlo.parser import Computation, Instruction, Module, parse
+from meshproof.hlo.module import Computation, Instruction, Module
+from meshproof.hlo.parser import parse
 from meshproof.hlo.shapes import Shape
 
 __all__ = ["Collective", "Computation", "HloError", "Instruction", "Module", "Shape", "census", "parse"]

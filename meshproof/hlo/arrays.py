@@ -1,10 +1,9 @@
 """The arrays that a compiled program holds on a device.
 
-Every result of an instruction is one, but not within a fusion: what that computes on the way to its result is never
+Every result of an instruction is one, except inside a fusion: what a fusion computes on the way to its result is not
 stored.
 """
 
-from meshproof.hlo.dataflow import Dataflow
 from meshproof.hlo.errors import HloError
 from meshproof.hlo.parser import parse
 from meshproof.hlo.shapes import Shape
@@ -16,11 +15,7 @@ def element_types(text: str) -> set[str]:
     Raises `HloError` for text that cannot be read.
     """
     return {
-        shape.dtype
-        for computation in parse(text).computations.values()
-        for instruction in computation.instructions
-        for shape in instruction.shapes
-        if shape.elements > 1
+        shape.dtype for instruction in parse(text).instructions for shape in instruction.shapes if shape.elements > 1
     }
 
 
@@ -29,16 +24,10 @@ def held_arrays(text: str) -> set[Shape]:
 
     Raises `HloError` for text that cannot be read.
     """
-    module = parse(text)
-    fused = {
-        name
-        for name, sites in Dataflow(module).call_sites.items()
-        if any(site.instruction.opcode.startswith("fusion") for site in sites)
-    }
     held = {
         shape
-        for computation in module.computations.values()
-        if computation.name not in fused
+        for computation in parse(text).computations.values()
+        if not any(caller.opcode.startswith("fusion") for caller in computation.callers)
         for instruction in computation.instructions
         for shape in instruction.shapes
     }

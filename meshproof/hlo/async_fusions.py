@@ -7,10 +7,11 @@ counted; the others continue it. A fusion continues one if it ends it, or if it 
 shard_map gives all its collectives channel 1.
 """
 
+from functools import cached_property
+
 from meshproof.hlo.collectives import BASES
-from meshproof.hlo.dataflow import Dataflow
 from meshproof.hlo.errors import unknown
-from meshproof.hlo.parser import Computation, Instruction
+from meshproof.hlo.module import Computation, Instruction, Module
 
 _TARGET_START = 'custom_call_target="AsyncCollectiveStart"'
 _TARGET_DONE = 'custom_call_target="AsyncCollectiveDone"'
@@ -20,63 +21,56 @@ _IDENTITY = ("channel_id", "replica_groups", "source_target_pairs", "frontend_at
 class AsyncFusions:
     """Tells the fusions that continue an asynchronous collective from those that hold one of their own."""
 
-    def __init__(self, flow: Dataflow) -> None:
-        self._flow = flow
-        self._started: set[tuple[str, ...]] | None = None
-        self._chained: dict[tuple[str, str], bool] = {}
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._chained: dict[Instruction, bool] = {}
 
-    def continues(self, computation: Computation, fusion: Instruction) -> bool:
+    def continues(self, fusion: Instruction) -> bool:
         """Is the collective inside this fusion counted elsewhere?"""
-        body = self._flow.callees(fusion)["calls"][0]
+        body = fusion.called
         if _has(body, _TARGET_START):
             return False
-        inside = {_identity(instruction) for instruction in body.instructions if instruction.opcode in BASES}
+        inside = _identities(body)
         is_end = _has(body, _TARGET_DONE)
-        if not inside & self._starts():
+        if not inside & self._started:
             if is_end:
                 raise fusion.refuse(unknown("the end of an asynchronous collective whose start is not in the text"))
             return False
-        if is_end or self._takes_from_chain(computation, fusion):
-            if not inside <= self._starts():
+        if is_end or self._takes_from_chain(fusion):
+            if not inside <= self._started:
                 raise fusion.refuse(unknown("a fusion continues one collective and holds another"))
             return True
         return False
 
-    def _starts(self) -> set[tuple[str, ...]]:
-        if self._started is None:
-            self._started = {
-                _identity(instruction)
-                for body in self._flow.module.computations.values()
-                if _has(body, _TARGET_START)
-                for instruction in body.instructions
-                if instruction.opcode in BASES
-            }
-        return self._started
+    @cached_property
+    def _started(self) -> set[tuple[str, ...]]:
+        """The collectives that a fusion starts."""
+        bodies = self._module.computations.values()
+        return {identity for body in bodies if _has(body, _TARGET_START) for identity in _identities(body)}
 
-    def _takes_from_chain(self, computation: Computation, fusion: Instruction) -> bool:
-        return any(
-            self._is_chained(computation, self._flow.operand(computation, fusion, index))
-            for index in range(len(fusion.operands))
-        )
+    def _takes_from_chain(self, fusion: Instruction) -> bool:
+        return any(map(self._is_chained, fusion.operands))
 
-    def _is_chained(self, computation: Computation, at: Instruction) -> bool:
+    def _is_chained(self, value: Instruction) -> bool:
         """Does this value come out of a fusion that starts or continues an asynchronous collective?"""
-        if at.opcode == "get-tuple-element":
-            at = self._flow.operand(computation, at, 0)
-        if at.opcode != "fusion" or not at.type_text.startswith("("):
+        fusion = value.operand(0) if value.opcode == "get-tuple-element" else value
+        if fusion.opcode != "fusion" or not fusion.type_text.startswith("("):
             return False
-        key = (computation.name, at.name)
-        if key not in self._chained:
-            body = self._flow.callees(at)["calls"][0]
-            holds = any(_identity(i) in self._starts() for i in body.instructions if i.opcode in BASES)
-            self._chained[key] = holds and (_has(body, _TARGET_START) or self._takes_from_chain(computation, at))
-        return self._chained[key]
+        if fusion not in self._chained:
+            holds = bool(_identities(fusion.called) & self._started)
+            starts = _has(fusion.called, _TARGET_START)
+            self._chained[fusion] = holds and (starts or self._takes_from_chain(fusion))
+        return self._chained[fusion]
 
 
 def _has(body: Computation, target: str) -> bool:
     return any(i.opcode == "custom-call" and target in i.text for i in body.instructions)
 
 
-def _identity(instruction: Instruction) -> tuple[str, ...]:
-    values = instruction.attributes
-    return (BASES[instruction.opcode], *(values[name][0] if name in values else "" for name in _IDENTITY))
+def _identities(body: Computation) -> set[tuple[str, ...]]:
+    """What tells the collectives of a body from others."""
+    return {
+        (BASES[instruction.opcode], *map(instruction.attribute, _IDENTITY))
+        for instruction in body.instructions
+        if instruction.opcode in BASES
+    }

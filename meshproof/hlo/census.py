@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from meshproof.hlo.async_fusions import AsyncFusions
 from meshproof.hlo.collectives import BASES, CONTINUATIONS, Written, check_continuation, check_silent, read_collective
-from meshproof.hlo.dataflow import CALLERS, Dataflow
-from meshproof.hlo.errors import HloError
+from meshproof.hlo.errors import HloError, refuse_depth
 from meshproof.hlo.loops import trip_count
+from meshproof.hlo.module import CALLERS, Computation, Instruction, Module
 from meshproof.hlo.order import check_order
-from meshproof.hlo.parser import Computation, Instruction, Module, parse
+from meshproof.hlo.parser import parse
 from meshproof.hlo.realisations import Realisations
 from meshproof.hlo.tensors import Tensor, carried
 
@@ -85,10 +85,8 @@ def census(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
     _check_mesh(mesh)
     module = parse(text)
     _check_devices(module, mesh)
-    try:
+    with refuse_depth():
         profile = _Profiler(module, mesh).entry()
-    except RecursionError:
-        raise HloError("computations or chains of operations nested too deeply to be followed") from None
     ordered = sorted(profile.items(), key=lambda item: item[0])
     return tuple(
         Collective(kind.operation, kind.axes, *amount, kind.dtype, kind.realized_as, kind.phase)
@@ -120,81 +118,70 @@ class _Profiler:
     def __init__(self, module: Module, mesh: Mapping[str, int]) -> None:
         self._module = module
         self._mesh = mesh
-        self._flow = Dataflow(module)
-        self._realisations = Realisations(self._flow, prod(mesh.values()))
-        self._async_fusions = AsyncFusions(self._flow)
-        self._profiles: dict[str, Profile] = {}
+        self._realisations = Realisations(prod(mesh.values()))
+        self._async_fusions = AsyncFusions(module)
+        self._profiles: dict[Computation, Profile] = {}
 
     def entry(self) -> Profile:
-        self._refuse_unknown()
-        check_order(self._flow)
+        for instruction in self._module.instructions:
+            _refuse_unknown(instruction)
+        check_order(self._module)
         profile = self._profile(self._module.entry)
-        for computation in self._module.computations.values():
-            if computation.name not in self._profiles:
-                self._refuse_unreached(computation)
+        for instruction in self._module.instructions:
+            if instruction.opcode in BASES and instruction.computation not in self._profiles:
+                self._refuse_unreached(instruction)
         return profile
 
-    def _refuse_unknown(self) -> None:
-        for computation in self._module.computations.values():
-            for instruction in computation.instructions:
-                text = instruction.text
-                if instruction.opcode in BASES:
-                    continue
-                if instruction.opcode in CONTINUATIONS:
-                    check_continuation(instruction)
-                elif (
-                    "replica_groups" in text
-                    or "channel_id" in text
-                    or "source_target_pairs" in text
-                    or "has_communication" in text
-                ):
-                    check_silent(instruction)
-
-    def _refuse_unreached(self, computation: Computation) -> None:
-        for instruction in computation.instructions:
-            if instruction.opcode in BASES and read_collective(self._flow, computation, instruction, self._mesh):
-                problem = f"a collective in computation {computation.name}, which nothing known calls"
-                raise instruction.refuse(f"{problem}: it cannot be counted. Report it with this line")
+    def _refuse_unreached(self, instruction: Instruction) -> None:
+        if read_collective(instruction, self._mesh):
+            problem = f"a collective in computation {instruction.computation.name}, which nothing known calls"
+            raise instruction.refuse(f"{problem}: it cannot be counted. Report it with this line")
 
     def _profile(self, computation: Computation) -> Profile:
-        if computation.name in self._profiles:
-            return self._profiles[computation.name]
-        total: Profile = {}
-        for instruction in computation.instructions:
-            opcode = instruction.opcode
-            if opcode in CALLERS:
-                _add(total, self._called(computation, instruction))
-            elif opcode in BASES:
-                _add(total, self._moved(computation, instruction))
-        self._profiles[computation.name] = total
-        return total
+        if computation not in self._profiles:
+            total: Profile = {}
+            for instruction in computation.instructions:
+                if instruction.opcode in CALLERS:
+                    _add(total, self._called(instruction))
+                elif instruction.opcode in BASES:
+                    _add(total, self._moved(instruction))
+            self._profiles[computation] = total
+        return self._profiles[computation]
 
-    def _called(self, computation: Computation, instruction: Instruction) -> Profile:
-        callees = self._flow.callees(instruction)
-        profiles = {role: [self._profile(callee) for callee in found] for role, found in callees.items()}
+    def _called(self, instruction: Instruction) -> Profile:
+        profiles = {
+            role: [self._profile(callee) for callee in callees] for role, callees in instruction.callees.items()
+        }
         if not any(profile for found in profiles.values() for profile in found):
             return {}
         if instruction.opcode == "while":
-            trips = trip_count(self._flow, computation, instruction)
+            trips = trip_count(instruction)
             total = _scaled(profiles["body"][0], trips)
             _add(total, _scaled(profiles["condition"][0], None if trips is None else trips + 1))
             return total
-        if instruction.opcode == "conditional":
-            return _either([profile for found in profiles.values() for profile in found])
-        if instruction.opcode == "fusion" and self._async_fusions.continues(computation, instruction):
+        if instruction.opcode == "fusion" and self._async_fusions.continues(instruction):
             return {}
-        return profiles[next(iter(profiles))][0]
+        return _either([profile for found in profiles.values() for profile in found])
 
-    def _moved(self, computation: Computation, instruction: Instruction) -> Profile:
-        written = read_collective(self._flow, computation, instruction, self._mesh)
+    def _moved(self, instruction: Instruction) -> Profile:
+        written = read_collective(instruction, self._mesh)
         if written is None:
             return {}
-        sites = self._flow.call_sites.get(computation.name, [])
-        wrappers = {site.instruction.opcode for site in sites}
-        meanings = self._realisations.classify(computation, written, fused=bool(wrappers & _FUSIONS))
-        only = sites[0].instruction if len(sites) == 1 and wrappers <= _WRAPPERS else None
-        tensors = carried(self._flow, computation, written, only)
+        callers = instruction.computation.callers
+        wrappers = {caller.opcode for caller in callers}
+        meanings = self._realisations.classify(written, fused=bool(wrappers & _FUSIONS))
+        tensors = carried(written, callers[0] if len(callers) == 1 and wrappers <= _WRAPPERS else None)
         return _by_kind(written, tensors, meanings, "async-start " if "async-start" in wrappers else "")
+
+
+def _refuse_unknown(instruction: Instruction) -> None:
+    text = instruction.text
+    if instruction.opcode in CONTINUATIONS:
+        check_continuation(instruction)
+    elif instruction.opcode not in BASES and (
+        "replica_groups" in text or "channel_id" in text or "source_target_pairs" in text or "has_communication" in text
+    ):
+        check_silent(instruction)
 
 
 def _by_kind(written: Written, tensors: list[Tensor], meanings: list[tuple[str, str]], prefix: str) -> Profile:

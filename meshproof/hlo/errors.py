@@ -1,4 +1,7 @@
-"""The one exception of this package: text that cannot be read for certain is refused, never guessed at."""
+"""The one exception of this package: text that cannot be read for certain is refused."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SHOWN = 120
 
@@ -16,8 +19,17 @@ class HloError(ValueError):
         super().__init__(f"line {line}, column {column}: {problem}{shown}")
 
 
+@contextmanager
+def refuse_depth() -> Iterator[None]:
+    """Refuses what is nested deeper than Python's stack: a chain of thousands of operations, or of calls."""
+    try:
+        yield
+    except RecursionError:
+        raise HloError("computations or chains of operations nested too deeply to be followed") from None
+
+
 def unknown(problem: str) -> str:
-    """The message for a spelling nobody has taught this package yet: it asks for the report that would."""
+    """The message for a spelling that this package does not know: it asks to report the line."""
     return f"{problem}; nothing was counted. If this is real compiler output, report it with this line"
 
 

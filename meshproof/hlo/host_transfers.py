@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from meshproof.hlo.parser import Instruction, Module, parse
+from meshproof.hlo.module import Instruction, Module
+from meshproof.hlo.parser import parse
 
 _ALWAYS = {"infeed", "outfeed"}
 _IF_TO_HOST = {"send", "recv", "send-done", "recv-done"}
@@ -10,15 +11,14 @@ _HOST_MEMORY = "S(5)"  # as layouts spell it: JAX's pinned_host
 
 
 def host_transfers(text: str) -> tuple[str, ...]:
-    """Each instruction that does, as ``opcode name (line n)``, and what the program takes from and leaves in the host.
+    """Each instruction that leaves, as ``opcode name (line n …)``, and how many arguments and results are on the host.
 
     Raises `HloError` as `parse` does.
     """
     module = parse(text)
     leaving = (
         f"{instruction.opcode} {instruction.name} (line {instruction.line} of the compiled program)"
-        for computation in module.computations.values()
-        for instruction in computation.instructions
+        for instruction in module.instructions
         if _leaves_device(instruction)
     )
     return (*leaving, *_kept_in_host_memory(module))
@@ -26,18 +26,18 @@ def host_transfers(text: str) -> tuple[str, ...]:
 
 def _leaves_device(instruction: Instruction) -> bool:
     if instruction.opcode in _IF_TO_HOST:
-        return instruction.attributes.get("is_host_transfer", ("", 0))[0] == "true"
+        return instruction.attribute("is_host_transfer") == "true"
     if instruction.opcode == "custom-call":
         if "custom_call_target" not in instruction.attributes:
             raise instruction.refuse("expected a custom-call with custom_call_target=")
-        return "callback" in instruction.attributes["custom_call_target"][0]
+        return "callback" in instruction.attribute("custom_call_target")
     if instruction.opcode == "copy-start":
         return _HOST_MEMORY in instruction.type_text
     return instruction.opcode in _ALWAYS
 
 
 def _kept_in_host_memory(module: Module) -> Iterator[str]:
-    """XLA:CPU computes on host memory as on any other; only the layout of the whole program still tells."""
+    """XLA:CPU computes on host memory as on any other: only the layout of the entry computation tells."""
     taken, _, left = module.attributes.get("entry_computation_layout", "").partition("->")
     for arrays, which in ((taken, "arguments"), (left, "results")):
         if count := arrays.count(_HOST_MEMORY):

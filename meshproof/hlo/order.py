@@ -1,38 +1,35 @@
-"""What no compiler prints: values that nothing before them defines, and computations that run themselves.
+"""Refuses what no compiler prints: operands that are not defined before their use, computations that call themselves.
 
-A text that has either is damaged. Following it could end in a circle, and what it lost would not be counted.
+Such text is damaged. Following it might never end, and what it lost would not be counted.
 """
 
-from meshproof.hlo.dataflow import SOURCES, Dataflow
+from itertools import chain
+
 from meshproof.hlo.errors import HloError
-from meshproof.hlo.parser import Computation
+from meshproof.hlo.module import Computation, Instruction, Module
 
 
-def check_order(flow: Dataflow) -> None:
-    """Every operand is defined before its use, and no computation calls itself. Raises `HloError`."""
-    for computation in flow.module.computations.values():
-        _check_operands(flow, computation)
-    closed: set[str] = set()
-    for computation in flow.module.computations.values():
-        _check_calls(flow, computation, (), closed)
+def check_order(module: Module) -> None:
+    """Raises `HloError` unless every operand is defined before its use, and no computation calls itself."""
+    for instruction in module.instructions:
+        _check_operands(instruction)
+    closed: set[Computation] = set()
+    for computation in module.computations.values():
+        _check_calls(computation, (), closed)
 
 
-def _check_operands(flow: Dataflow, computation: Computation) -> None:
-    defined: set[str] = set()
-    for instruction in computation.instructions:
-        if instruction.opcode not in SOURCES and not defined.issuperset(flow.operands(computation, instruction)):
-            missing = next(name for name in flow.operands(computation, instruction) if name not in defined)
-            problem = f"operand {missing} is not defined before this line of computation {computation.name}"
-            raise instruction.refuse(f"{problem}: the text has lost it, or is in disorder", instruction.operands_start)
-        if instruction.name in defined:
-            raise instruction.refuse(f"computation {computation.name} defines {instruction.name} twice")
-        defined.add(instruction.name)
+def _check_operands(instruction: Instruction) -> None:
+    for operand in instruction.operands:
+        if operand.line >= instruction.line:
+            problem = f"operand {operand.name} is not defined before this line of computation"
+            raise instruction.refuse(f"{problem} {instruction.computation.name}: the text is in disorder")
 
 
-def _check_calls(flow: Dataflow, computation: Computation, callers: tuple[str, ...], closed: set[str]) -> None:
-    if computation.name in callers:
+def _check_calls(computation: Computation, callers: tuple[Computation, ...], closed: set[Computation]) -> None:
+    if computation in callers:
         raise HloError(f"computation {computation.name} calls itself", computation.line)
-    if computation.name not in closed:
-        for callee in flow.called(computation):
-            _check_calls(flow, callee, (*callers, computation.name), closed)
-        closed.add(computation.name)
+    if computation not in closed:
+        for instruction in computation.instructions:
+            for callee in chain.from_iterable(instruction.callees.values()):
+                _check_calls(callee, (*callers, computation), closed)
+        closed.add(computation)

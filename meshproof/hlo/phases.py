@@ -8,14 +8,16 @@ other                                everything else: no metadata, or the path o
 
 import re
 
+from meshproof.hlo.module import Instruction
+
 _OP_NAME = re.compile(r'\bop_name="([^"\\]*(?:\\.[^"\\]*)*)"')
 _WORD = re.compile(r"\w+")
 _SCOPES = ("synchronize_gradients", "optimizer")
 
 
-def read_paths(text: str, start: int) -> list[str]:
+def read_paths(instruction: Instruction) -> list[str]:
     """The `op_name` paths of an instruction: one, or for a combined one `jit(step)/(a/b:c/d:…)` all of its parts."""
-    match = _OP_NAME.search(text, start)
+    match = instruction.search(_OP_NAME)
     if match is None:
         return []
     path = match[1]

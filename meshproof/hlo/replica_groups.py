@@ -155,7 +155,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def match_axes(groups: Groups, mesh: Mapping[str, int]) -> tuple[str, ...]:
     """The axes of `mesh` whose product these groups are, in mesh order; axes of size 1 never appear.
 
-    Raises `ValueError` where they are no such product.
+    Raises `ValueError` where they are not such a product.
     """
     return _match_axes(groups, tuple(mesh.items()))
 

@@ -1,11 +1,11 @@
 """Shapes as HLO spells them: `f32[8,64]{1,0:T(8,128)S(1)}`, tuples of them, and the bytes they hold."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from meshproof.hlo.errors import HloError, unknown
+from meshproof.hlo.lexing import COMMENT
 
 # In bits: XLA packs sub-byte integers and floats, so a collective of s4 moves half a byte per element.
 _FLOAT8 = ("f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu")
@@ -14,8 +14,6 @@ _INTEGERS = {f"{sign}{bits}": bits for sign in "su" for bits in (1, 2, 4, 8, 16,
 BITS = {"pred": 8, "token": 0, "opaque": 0} | _FLOATS | _INTEGERS | dict.fromkeys(_FLOAT8, 8)
 
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]]*)\]")
-_COUNT = re.compile(r"[0-9]{1,9}")
-_COMMENT = re.compile(r"/\*.*?\*/")
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,12 @@ class Shape:
         return (self.elements * BITS[self.dtype] + 7) // 8
 
 
-def read_count(header: Mapping[str, str], attribute: str) -> int:
-    """A number in a module's header, 1 where the header is silent. Raises `HloError` for what is none."""
-    spelled = header.get(attribute, "1")
-    if not _COUNT.fullmatch(spelled):
-        raise HloError(f"{attribute}={spelled[:40]} in the module header; expected a number")
-    return int(spelled)
-
-
 def read_shapes(text: str, line: int, column: int, context: str) -> tuple[Shape, ...]:
     """The arrays of a type, in order, tuples flattened. Layouts, tiles and memory spaces are parsed past.
 
-    Raises `HloError` for an element type whose width is unknown and for dimensions that are no numbers.
+    Raises `HloError` for an element type whose width is unknown and for dimensions that are not numbers.
     """
-    bare = _COMMENT.sub("", text)
+    bare = COMMENT.sub("", text)
     shapes = tuple(_read_array(match, line, column, context) for match in _ARRAY.finditer(bare))
     if not shapes and bare.strip() != "()":
         raise HloError(unknown(f"expected a shape such as f32[8,64]{{1,0}}, got {bare!r}"), line, column, context)

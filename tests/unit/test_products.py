@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from meshproof.hlo import HloError
 from meshproof.hlo.products import products
+from tests.unit.hlo.test_loops import loop
 
 SQUARE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
 
@@ -41,3 +43,18 @@ def test_unknown_counts_are_unknown():
     flag = jax.ShapeDtypeStruct((), jnp.bool_)
     branch = compiled(lambda go, x: jax.lax.cond(go, lambda: x @ x, lambda: jnp.tanh(x)), flag, SQUARE)
     assert products(branch) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (loop().replace("tuple(%start, %p)", "tuple(%lost, %p)"), "operand lost is not defined"),
+        (loop().replace("tuple(%start, %p)", "tuple(%w, %p)"), "operand w is not defined before"),
+        (loop().replace("tuple(%start, %p)", "tuple()"), "expected an operand 0, saw 0"),
+        (loop().replace("all-reduce(%x)", "call(%x)").replace("to_apply=%add", "to_apply=%body"), "calls itself"),
+    ],
+)
+def test_damaged_text_is_refused(text, problem):
+    """An operand that is lost or comes too late, a tuple that lost its elements, a body that calls itself."""
+    with pytest.raises(HloError, match=problem):
+        products(text)

@@ -1,8 +1,11 @@
 """Collectives count as often as they run: loops multiply, branches must agree, unknown stays unknown."""
 
+from collections.abc import Callable
+
 import pytest
 
 from meshproof.hlo import HloError, census
+from meshproof.hlo.products import products
 from tests.unit.hlo.texts import ADD, EVERYBODY, computation, module
 
 STATE = "(s32[], f32[64])"
@@ -167,9 +170,25 @@ def test_missing_body_is_refused() -> None:
     """A call to a computation that is not in the text, or a loop without a body, is an error."""
     with pytest.raises(HloError, match="is not in the text"):
         census(loop().replace("body=%body", "body=%lost"), {"data": 8})
-    with pytest.raises(HloError, match="while names not what it runs; expected body=, condition="):
+    with pytest.raises(HloError, match="while does not name what it runs; expected body=, condition="):
         census(loop().replace(", body=%body", ""), {"data": 8})
+    text = branches("negate(%a)", "negate(%a)").replace("branch_computations={%left, %right}", "true_computation=%left")
+    with pytest.raises(HloError, match="expected branch_computations= or true_computation=, false_computation="):
+        census(text, {"data": 8})
+    for spelled in ("{}", "{%add, %add}"):
+        call = f"%p = f32[64]{{0}} parameter(0)\nROOT %r = f32[64]{{0}} call(%p), to_apply={spelled}"
+        with pytest.raises(HloError, match="call does not name what it runs; expected to_apply="):
+            census(module(call), {"data": 8})
     recursive = loop().replace(f"all-reduce(%x), {EVERYBODY}", "fusion(%x), kind=kLoop, calls=%again")
     again = computation("again", "fusion(%a), kind=kLoop, calls=%again")
     with pytest.raises(HloError, match="calls itself"):
         census(recursive.replace("\n%body", f"{again}\n%body", 1), {"data": 8})
+
+
+@pytest.mark.parametrize("reader", [lambda text: census(text, {"data": 8}), products])
+def test_a_chain_too_long_to_follow_is_refused(reader: Callable[[str], object]) -> None:
+    """An induction variable that goes through thousands of additions is an error, not a crash."""
+    adds = "".join(f"  %a{at + 1} = s32[] add(%a{at}, %one)\n" for at in range(5000))
+    step = f"%one = s32[] constant(1)\n  %a0 = s32[] copy(%i)\n{adds}  %next = s32[] copy(%a5000)"
+    with pytest.raises(HloError, match="nested too deeply"):
+        reader(loop(step=step))

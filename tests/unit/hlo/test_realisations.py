@@ -85,6 +85,72 @@ def test_slice_inside_a_fusion_is_a_reduce_scatter() -> None:
     assert entry.operation == "reduce-scatter"
 
 
+PLACES = (
+    ADD
+    + """
+%places (i: u32[]) -> (u32[], u32[]) {
+  %i = u32[] parameter(0)
+  %four.1 = u32[] constant(4)
+  %size.1 = u32[] constant(32)
+  %column = u32[] remainder(%i, %four.1)
+  %row = u32[] divide(%i, %four.1)
+  %first = u32[] multiply(%column, %size.1)
+  %second = u32[] multiply(%row, %size.1)
+  ROOT %both = (u32[], u32[]) tuple(%first, %second)
+}
+"""
+)
+
+
+@pytest.mark.parametrize(("index", "operation"), [(0, "all-reduce"), (1, "reduce-scatter")])
+@pytest.mark.parametrize("runs", ["fusion(%id), kind=kLoop, calls", "call(%id), to_apply"])
+def test_offset_is_followed_into_what_computes_it(runs: str, index: int, operation: str) -> None:
+    """An offset that a fusion or call returns beside others is read there: only the one over data is the own slice."""
+    offset = f"%two = (u32[], u32[]) {runs}=%places\n%offset = u32[] get-tuple-element(%two), index={index}"
+    (entry,) = census(sliced(f"ROOT %s = f32[32]{{0}} {OWN_SLICE}", offset, PLACES), MESH)
+    assert entry.operation == operation
+
+
+@pytest.mark.parametrize(("kept", "operation"), [("%o", "reduce-scatter"), ("%x", "all-reduce"), ("%n", "all-reduce")])
+def test_offset_is_followed_out_of_a_loop_that_keeps_it(kept: str, operation: str) -> None:
+    """An offset from before the loop is the own place only if every iteration hands it on untouched."""
+    state = "(s32[], f32[64]{0}, u32[], u32[])"
+    loop = f"""
+%condition (s: {state}) -> pred[] {{
+  %s = {state} parameter(0)
+  %i = s32[] get-tuple-element(%s), index=0
+  %two = s32[] constant(2)
+  ROOT %c = pred[] compare(%i, %two), direction=LT
+}}
+
+%body (s: {state}) -> {state} {{
+  %s = {state} parameter(0)
+  %i = s32[] get-tuple-element(%s), index=0
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %a = f32[64]{{0}} get-tuple-element(%s), index=1
+  %o = u32[] get-tuple-element(%s), index=2
+  %x = u32[] get-tuple-element(%s), index=3
+  %n = u32[] negate(%o)
+  %r = f32[64]{{0}} all-reduce(%a), {OVER_DATA}
+  %d = f32[32]{{0}} {OWN_SLICE.replace("%offset", "%o")}
+  ROOT %t = {state} tuple(%next, %a, {kept}, %x)
+}}
+"""
+    while_ = f"%w = {state} while(%t), condition=%condition, body=%body"
+    entry = f"""%p = f32[64]{{0}} parameter(0)
+    %id = u32[] partition-id()
+    %size = u32[] constant(32)
+    %four = u32[] constant(4)
+    {OWN_OFFSET}
+    %start = s32[] constant(0)
+    %t = {state} tuple(%start, %p, %offset, %size)
+    {while_}
+    ROOT %out = f32[64]{{0}} get-tuple-element(%w), index=1"""
+    (found,) = census(module(entry, ADD + loop), MESH)
+    assert (found.operation, found.executions) == (operation, 2)
+
+
 NOT_SCATTERED = {
     "used whole beside": (f"%s = f32[32]{{0}} {OWN_SLICE}\nROOT %w = f32[64]{{0}} negate(%r)", OWN_OFFSET),
     "returned whole": (

@@ -1,0 +1,83 @@
+"""Values followed to where they are computed: through copies, into fusions and calls, out of them, and out of loops."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from meshproof.hlo.module import UNCHANGED, Instruction
+
+_ENTERED = ("fusion", "call")
+
+
+class Reached(NamedTuple):
+    """An instruction, and the fusions and calls that were entered to reach it, the outermost first."""
+
+    instruction: Instruction
+    inside: tuple[Instruction, ...] = ()
+
+    @property
+    def operands(self) -> list[Reached]:
+        """What it reads, in order."""
+        return [Reached(operand, self.inside) for operand in self.instruction.operands]
+
+    def operand(self, index: int) -> Reached:
+        """What it reads at this place. Raises `HloError` where it reads fewer."""
+        return Reached(self.instruction.operand(index), self.inside)
+
+    @property
+    def users(self) -> list[tuple[Reached, int]]:
+        """Who reads this value, and as which operand."""
+        return [(Reached(user, self.inside), index) for user, index in self.instruction.users]
+
+    def into(self, instruction: Instruction) -> Reached:
+        """An instruction of the computation that this fusion or call runs."""
+        return Reached(instruction, (*self.inside, self.instruction))
+
+    @property
+    def caller(self) -> Reached | None:
+        """The fusion or call that it stands in: the last one entered, else the only one that runs its computation."""
+        if self.inside:
+            return Reached(self.inside[-1], self.inside[:-1])
+        only = self.instruction.computation.only_caller
+        return Reached(only) if only is not None and only.opcode in _ENTERED else None
+
+    @property
+    def origin(self) -> Reached:
+        """What computes this value, or an array of its elements in another order, shape or type."""
+        at = self
+        while True:
+            before = at.operand(0) if at.instruction.opcode in UNCHANGED else at._across_a_border()
+            if before is None:
+                return at
+            at = before
+
+    def _across_a_border(self) -> Reached | None:
+        """From a fusion to its root, from a parameter to its argument, from what a loop keeps to what it was given."""
+        instruction = self.instruction
+        if instruction.opcode in _ENTERED and not instruction.type_text.startswith("("):
+            return self.into(instruction.called.root)
+        if instruction.opcode == "parameter":
+            caller = self.caller
+            return caller.operand(instruction.parameter_number) if caller is not None else None
+        if instruction.opcode != "get-tuple-element":
+            return None
+        whole = self.operand(0)
+        if whole.instruction.opcode in _ENTERED:
+            root = whole.into(whole.instruction.called.root)
+            return root.operand(instruction.tuple_index) if root.instruction.opcode == "tuple" else None
+        return _before_loop(instruction) if not self.inside else None
+
+
+def _before_loop(taken: Instruction) -> Reached | None:
+    """What an element of a loop's tuple was before the first iteration, if every iteration hands it on untouched."""
+    body, index = taken.computation, taken.tuple_index
+    loop = body.only_caller
+    if loop is None or loop.opcode != "while" or body.root.opcode != "tuple":
+        return None
+    handed_on, initial = body.root.operand(index), loop.operand(0)
+    is_kept = all(_is_element_of_parameter(each) for each in (taken, handed_on)) and handed_on.tuple_index == index
+    return Reached(initial.operand(index)) if is_kept and initial.opcode == "tuple" else None
+
+
+def _is_element_of_parameter(value: Instruction) -> bool:
+    return value.opcode == "get-tuple-element" and value.operand(0).opcode == "parameter"

@@ -37,9 +37,9 @@ class JaxForm(Form):
     def state_specs(self) -> TrainState:
         """The storage layout of a whole state."""
         shapes = jax.eval_shape(self.network.init, jax.random.key(0))
-        moments = self.page.OPTIMIZER.specs(self.network.axes)
+        moments = self.page.optimizer.specs(self.network.axes)
         return TrainState(
-            self.page.PARAMETERS.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
+            self.page.parameters.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
         )
 
     @cached_property
@@ -84,7 +84,7 @@ class JaxForm(Form):
         """The gradients, laid out as the page keeps them."""
         return self.compile(
             lambda state, batch: self.loss_and_gradients(state.parameters, batch)[1],
-            out_shardings=self.on_mesh(self.page.GRADIENTS.specs(self.network.axes)),
+            out_shardings=self.on_mesh(self.page.gradients.specs(self.network.axes)),
         )
 
     def parameters(self, state: TrainState) -> Tree:
@@ -106,11 +106,11 @@ class JaxForm(Form):
         Gradients that lie otherwise than that state are held as they lie: a compiler could scatter what is reduced.
         """
         with jax.named_scope("optimizer"):
-            if self.page.GRADIENTS != self.page.OPTIMIZER:
+            if self.page.gradients != self.page.optimizer:
                 gradients = optimization_barrier(gradients)
-            own, gradients = self.lay(state.parameters, self.page.OPTIMIZER), self.lay(gradients, self.page.OPTIMIZER)
+            own, gradients = self.lay(state.parameters, self.page.optimizer), self.lay(gradients, self.page.optimizer)
             parameters, optimizer = self.optimize(own, state.optimizer, gradients)
-            return TrainState(self.lay(parameters, self.page.PARAMETERS), optimizer)
+            return TrainState(self.lay(parameters, self.page.parameters), optimizer)
 
     def optimize(self, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
         """The new parameters and optimizer state, leaf by leaf."""
@@ -119,7 +119,7 @@ class JaxForm(Form):
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
         """The loss of the global batch."""
-        return self.loss_by(self.page.COMPUTE, parameters, batch)
+        return self.loss_by(self.page.compute, parameters, batch)
 
     def loss_by(self, compute: Mapping, parameters: Tree, batch: Batch) -> jax.Array:
         """The loss, every parameter first brought to its compute layout, or just before its block is run."""
@@ -137,7 +137,7 @@ class JaxForm(Form):
         """The loss, and its gradients back in the storage layout."""
         loss, gradients = self.network.value_and_grad(forward)(parameters, batch)
         with jax.named_scope("synchronize_gradients"):
-            return loss, self.lay(gradients, self.page.GRADIENTS)
+            return loss, self.lay(gradients, self.page.gradients)
 
     def lay(self, tree: Tree, mapping: Mapping) -> Any:
         """A tree shaped as the parameters, laid out by a mapping."""

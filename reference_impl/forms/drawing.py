@@ -32,7 +32,7 @@ class Drawing(JaxForm):
         """The gradients, with the next step's draws, laid out as the page keeps them."""
         return self.compile(
             lambda state, batch: self.loss_and_gradients(state.parameters, self.numbered(state, batch))[1],
-            out_shardings=self.on_mesh(self.page.GRADIENTS.specs(self.network.axes)),
+            out_shardings=self.on_mesh(self.page.gradients.specs(self.network.axes)),
         )
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:

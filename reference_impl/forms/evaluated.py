@@ -22,7 +22,7 @@ class EvaluatedForm(JaxForm):
         """`evaluate` of a placed batch."""
 
         def evaluated(state: TrainState, batch: Batch) -> Totals:
-            in_use = self.lay(state.parameters, self.page.COMPUTE)
-            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.COMPUTE)), batch["y"])
+            in_use = self.lay(state.parameters, self.page.compute)
+            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.compute)), batch["y"])
 
         return self.compile(evaluated)

@@ -56,8 +56,8 @@ class LinenForm(JaxForm):
         """The storage layout of a whole state: what the module is annotated with, by the page's rules."""
         born = jax.eval_shape(lambda key: self.create(born_parameters(self, self.module, key)), jax.random.key(0))
         annotations = nn.get_partition_spec(born)
-        stored = nn.logical_to_mesh(annotations, rules(self.page.PARAMETERS))
-        return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.OPTIMIZER)))
+        stored = nn.logical_to_mesh(annotations, rules(self.page.parameters))
+        return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.optimizer)))
 
     @cached_property
     def init_parameters(self) -> OnMesh:
@@ -84,8 +84,8 @@ class LinenForm(JaxForm):
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
         """The loss of the global batch, every parameter first brought to its compute layout."""
         with jax.named_scope("forward"):
-            in_use = with_sharding_constraint(parameters, self.page.COMPUTE.specs(self.network.axes))
-            logits_BxC = self.module.apply({"params": in_use}, batch["x"], Annotated(self.page.COMPUTE))
+            in_use = with_sharding_constraint(parameters, self.page.compute.specs(self.network.axes))
+            logits_BxC = self.module.apply({"params": in_use}, batch["x"], Annotated(self.page.compute))
             return self.network.mean_loss(logits_BxC, batch["y"])
 
 

@@ -63,9 +63,9 @@ class NnxForm(Form):
 
     def create_model(self, key: jax.Array) -> nnx.Module:
         """The model, before ``nnx.jit``; inside it, laid out before anything is whole."""
-        model = self.modules[type(self.network)](self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
-        if self.page.OPTIMIZER != self.page.PARAMETERS:
-            declare_optimizer_sharding(model, dict(leaves(self.page.OPTIMIZER.specs(self.network.axes))))
+        model = self.modules[type(self.network)](self.network, self.page.parameters, rngs=nnx.Rngs(key))
+        if self.page.optimizer != self.page.parameters:
+            declare_optimizer_sharding(model, dict(leaves(self.page.optimizer.specs(self.network.axes))))
         store(model)
         return model
 
@@ -91,7 +91,7 @@ class NnxForm(Form):
     def load(self, parameters: Tree) -> State:
         """A state that holds these canonical host values."""
         model, optimizer = self.init(jax.random.key(0))
-        placed = jax.device_put(dict(parameters), self.on_mesh(self.page.PARAMETERS.specs(self.network.axes)))
+        placed = jax.device_put(dict(parameters), self.on_mesh(self.page.parameters.specs(self.network.axes)))
         nnx.update(model, nnx.State(placed))
         return model, optimizer
 
@@ -126,7 +126,7 @@ class NnxForm(Form):
         model, optimizer = state
         loss, gradients = self.loss_and_gradients(model, batch)
         with jax.named_scope("optimizer"):
-            if self.page.GRADIENTS != self.page.OPTIMIZER:
+            if self.page.gradients != self.page.optimizer:
                 gradients = optimization_barrier(gradients)
             optimizer.update(model, gradients)
             store(state)
@@ -136,17 +136,17 @@ class NnxForm(Form):
         """The loss of the global batch, every parameter first brought to its compute layout."""
         with jax.named_scope("forward"):
             graph, parameters, rest = nnx.split(model, nnx.Param, ...)
-            in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.COMPUTE.specs(self.network.axes))
+            in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.compute.specs(self.network.axes))
             nnx.replace_by_pure_dict(parameters, in_use)
             drawn = {"step": batch["step"]} if "step" in batch else {}
-            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE), **drawn)
+            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.compute), **drawn)
             return self.network.mean_loss(outputs, batch["y"])
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
         """The loss, and its gradients as the page keeps them."""
         loss, gradients = nnx.value_and_grad(self.forward)(model, batch)
         with jax.named_scope("synchronize_gradients"):
-            specs = self.page.GRADIENTS.specs(self.network.axes)
+            specs = self.page.gradients.specs(self.network.axes)
             nnx.replace_by_pure_dict(gradients, with_sharding_constraint(nnx.to_pure_dict(gradients), specs))
             return loss, gradients
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from reference_impl import optimizers
 from reference_impl.evaluation import Totals, padded, totals
 from reference_impl.forms.base import Form
 from reference_impl.mapping import Axes
+from reference_impl.page import PmapPage
 
 AXIS = "data"
 
@@ -54,11 +56,14 @@ class PerDevice:
         return self.pmapped.lower(state, batch)
 
 
+@dataclass(frozen=True)
 class Pmap(Form, ABC):
     """The page's per-device program under ``jax.pmap``; a subclass is a framework."""
 
-    explicit = True
-    device_dimension = True
+    page: PmapPage
+
+    explicit: ClassVar[bool] = True
+    device_dimension: ClassVar[bool] = True
 
     @abstractmethod
     def create(self, key: jax.Array) -> Any:
@@ -146,8 +151,7 @@ class Pmap(Form, ABC):
 
     def loss_and_gradients(self, state: Any, batch: Batch) -> tuple[jax.Array, Any]:
         """The page's, of this state's loss."""
-        loss, gradients = self.page.loss_and_gradients(*self.local_loss(state), batch)
-        return loss, gradients
+        return self.page.loss_and_gradients(*self.local_loss(state), batch)
 
     def local_loss(self, state: Any) -> tuple[Callable[[Any, Batch], jax.Array], Any]:
         """The mean loss of one device's parameters on its examples, and those parameters."""

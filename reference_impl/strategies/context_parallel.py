@@ -23,21 +23,25 @@ from reference_impl.mapping import Mapping
 from reference_impl.models import Model
 from reference_impl.models.attention import ring_attention
 from reference_impl.models.layout import Whole
+from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.shards import make_own, mean_of_own
-from reference_impl.theory.communication import Budget, all_reduce, collective_permute
-
-COMPUTE = Mapping(batch="data", length="context", sequence="context", position="context")
-PARAMETERS = Mapping(position="context")
-GRADIENTS = PARAMETERS
-OPTIMIZER = PARAMETERS
 
 BOTH = ("data", "context")
 KEYS_AND_VALUES = collective_permute("activations", over="context")
 METRICS = all_reduce("metrics", over=BOTH)
 
-COMMUNICATION = Budget(
-    forward=[KEYS_AND_VALUES, METRICS],
-    step=[KEYS_AND_VALUES, all_reduce("gradients", over="data"), all_reduce("gradients", over=BOTH), METRICS],
+AT_REST = Mapping(position="context")
+
+TABLE = Page(
+    name="context_parallel",
+    compute=Mapping(batch="data", length="context", sequence="context", position="context"),
+    parameters=AT_REST,
+    gradients=AT_REST,
+    optimizer=AT_REST,
+    communication=Budget(
+        forward=[KEYS_AND_VALUES, METRICS],
+        step=[KEYS_AND_VALUES, all_reduce("gradients", over="data"), all_reduce("gradients", over=BOTH), METRICS],
+    ),
 )
 
 
@@ -61,7 +65,10 @@ def loss(model: Model, parameters: Tree, batch: Batch, layout: Whole = RING) -> 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch, layout: Whole = RING) -> tuple[jax.Array, Tree]:
     """Every device's own loss and gradients; the gradients are averaged over those that share a parameter."""
     with jax.named_scope("forward"):
-        own = make_own(parameters, model, COMPUTE, BOTH)
+        own = make_own(parameters, model, TABLE.compute, BOTH)
         local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, layout)
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, BOTH), mean_of_own(gradients, model, COMPUTE, BOTH)
+        return pmean(local_loss, BOTH), mean_of_own(gradients, model, TABLE.compute, BOTH)
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

@@ -14,6 +14,7 @@ It is one of sums and counts to the very end: a mean of means is wrong as soon a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -23,9 +24,7 @@ from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
-from reference_impl.strategies.data_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
-
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "average", "loss", "loss_and_gradients"]
+from reference_impl.strategies import data_parallel
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
@@ -47,3 +46,6 @@ def average(means: Any, count: int | jax.Array, add: Any = lambda sums: psum(sum
     """The mean over the examples of all devices, of means over ``count`` of this device's own."""
     sums, examples = add(jax.tree.map(lambda mean: mean * count, means)), psum(count, "data")
     return jax.tree.map(lambda total: total / examples, sums)
+
+
+PAGE = replace(data_parallel.PAGE, name="data_parallel_shard_map").by_hand(loss, loss_and_gradients)

@@ -18,18 +18,20 @@ and hands its shardings to nobody.
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_reduce
+from reference_impl.page import Budget, Page, all_reduce
 
-COMPUTE = Mapping(batch="data", mlp="model")
-PARAMETERS = Mapping(mlp="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(mlp="model")
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("activations", over="model"), all_reduce("metrics", over="data")],
-    step=[
-        all_reduce("activations", over="model"),
-        all_reduce("gradients", over="data"),
-        all_reduce("metrics", over="data"),
-    ],
+PAGE = Page(
+    name="data_tensor_parallel",
+    compute=Mapping(batch="data", mlp="model"),
+    parameters=Mapping(mlp="model"),
+    gradients=Mapping(mlp="model"),
+    optimizer=Mapping(mlp="model"),
+    communication=Budget(
+        forward=[all_reduce("activations", over="model"), all_reduce("metrics", over="data")],
+        step=[
+            all_reduce("activations", over="model"),
+            all_reduce("gradients", over="data"),
+            all_reduce("metrics", over="data"),
+        ],
+    ),
 )

@@ -20,25 +20,29 @@ way the parameters came. The head's bias is split over nothing and all-reduced.
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, all_to_all, reduce_scatter
-
-COMPUTE = Mapping(batch=("data", "expert"), experts="expert")
-PARAMETERS = Mapping(experts="expert", expert_embed="data", embed=("data", "expert"))
-GRADIENTS = PARAMETERS
-OPTIMIZER = PARAMETERS
+from reference_impl.page import Budget, Page, all_gather, all_reduce, all_to_all, reduce_scatter
 
 FORWARD = [
     all_gather("parameters", over="data"),
     all_gather("parameters", over=("data", "expert")),
     all_to_all("activations", over="expert"),
 ]
-COMMUNICATION = Budget(
-    forward=[*FORWARD, all_reduce("metrics", over=("data", "expert"))],
-    step=[
-        *FORWARD,
-        reduce_scatter("gradients", over="data"),
-        reduce_scatter("gradients", over=("data", "expert")),
-        all_reduce("gradients", over=("data", "expert")),
-        all_reduce("metrics", over=("data", "expert")),
-    ],
+AT_REST = Mapping(experts="expert", expert_embed="data", embed=("data", "expert"))
+
+PAGE = Page(
+    name="expert_fsdp",
+    compute=Mapping(batch=("data", "expert"), experts="expert"),
+    parameters=AT_REST,
+    gradients=AT_REST,
+    optimizer=AT_REST,
+    communication=Budget(
+        forward=[*FORWARD, all_reduce("metrics", over=("data", "expert"))],
+        step=[
+            *FORWARD,
+            reduce_scatter("gradients", over="data"),
+            reduce_scatter("gradients", over=("data", "expert")),
+            all_reduce("gradients", over=("data", "expert")),
+            all_reduce("metrics", over=("data", "expert")),
+        ],
+    ),
 )

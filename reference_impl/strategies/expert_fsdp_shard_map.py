@@ -18,6 +18,7 @@ The same table as ``expert_fsdp``. An expert is split over ``data`` along its wi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 from jax.lax import all_gather, axis_size, pmean, psum_scatter
@@ -26,10 +27,10 @@ from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
-from reference_impl.strategies.expert_fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies import expert_fsdp
 from reference_impl.strategies.expert_parallel_shard_map import Exchange
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+TABLE = replace(expert_fsdp.PAGE, name="expert_fsdp_shard_map")
 
 BOTH = ("data", "expert")
 
@@ -67,5 +68,8 @@ def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
 def widths(axes: Axes) -> Iterator[tuple[int, MeshAxes]]:
     """The dimension that is split at rest and whole in use, if there is one, and the mesh axes that split it."""
     for dimension, logical in enumerate(axes):
-        if PARAMETERS.of(logical) != COMPUTE.of(logical):
-            yield dimension, PARAMETERS.of(logical)
+        if TABLE.parameters.of(logical) != TABLE.compute.of(logical):
+            yield dimension, TABLE.parameters.of(logical)
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

@@ -17,18 +17,20 @@ where it is computed. What is no expert (input, router, head) is replicated, and
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_reduce, all_to_all
+from reference_impl.page import Budget, Page, all_reduce, all_to_all
 
-COMPUTE = Mapping(batch="expert", experts="expert")
-PARAMETERS = Mapping(experts="expert")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(experts="expert")
-
-COMMUNICATION = Budget(
-    forward=[all_to_all("activations", over="expert"), all_reduce("metrics", over="expert")],
-    step=[
-        all_to_all("activations", over="expert"),
-        all_reduce("gradients", over="expert"),
-        all_reduce("metrics", over="expert"),
-    ],
+PAGE = Page(
+    name="expert_parallel",
+    compute=Mapping(batch="expert", experts="expert"),
+    parameters=Mapping(experts="expert"),
+    gradients=Mapping(experts="expert"),
+    optimizer=Mapping(experts="expert"),
+    communication=Budget(
+        forward=[all_to_all("activations", over="expert"), all_reduce("metrics", over="expert")],
+        step=[
+            all_to_all("activations", over="expert"),
+            all_reduce("gradients", over="expert"),
+            all_reduce("metrics", over="expert"),
+        ],
+    ),
 )

@@ -16,6 +16,8 @@ all-reduced, it is divided by their number.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 from jax.lax import all_to_all, pmean
 
@@ -23,9 +25,9 @@ from meshproof.contract import Batch, Tree
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
 from reference_impl.shards import make_own, mean_of_own
-from reference_impl.strategies.expert_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies import expert_parallel
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Exchange", "loss", "loss_and_gradients"]
+TABLE = replace(expert_parallel.PAGE, name="expert_parallel_shard_map")
 
 
 class Exchange(Whole):
@@ -49,7 +51,10 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """The mean loss; the gradients of this device's experts and, summed once, of what is replicated."""
     with jax.named_scope("forward"):
-        own = make_own(parameters, model, COMPUTE, ("expert",))
+        own = make_own(parameters, model, TABLE.compute, ("expert",))
         local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Exchange())
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, "expert"), mean_of_own(gradients, model, COMPUTE, ("expert",))
+        return pmean(local_loss, "expert"), mean_of_own(gradients, model, TABLE.compute, ("expert",))
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

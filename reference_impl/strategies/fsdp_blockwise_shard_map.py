@@ -16,6 +16,7 @@ backward pass gathers anew what it computes anew with: no block's parameters are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +28,7 @@ from reference_impl.compat import varying
 from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
-from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
-
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+from reference_impl.strategies import fsdp
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -77,3 +76,6 @@ def share(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """What this device's examples contribute to the mean over those of all devices."""
     count = model.count(batch)
     return model.loss(model.bring(parameters, Gathered()), batch, Gathered()) * (count / psum(count, "data"))
+
+
+PAGE = replace(fsdp.PAGE, name="fsdp_blockwise_shard_map").by_hand(loss, loss_and_gradients)

@@ -26,26 +26,28 @@ import jax
 
 from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
-
-COMPUTE = Mapping(batch=("replica", "data"))
-PARAMETERS = Mapping(embed="data")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(embed="data")
+from reference_impl.page import Budget, Page, all_gather, all_reduce, reduce_scatter
 
 WITHIN = Mapping(batch="data")
 """The compute mapping of one group."""
 
-COMMUNICATION = Budget(
-    forward=[all_gather("parameters", over="data"), all_reduce("metrics", over=("replica", "data"))],
-    step=[
-        all_gather("parameters", over="data"),
-        reduce_scatter("gradients", over="data"),
-        all_reduce("gradients", over="data"),
-        all_reduce("gradients", over="replica"),
-        all_reduce("metrics", over="data"),
-        all_reduce("metrics", over="replica"),
-    ],
+TABLE = Page(
+    name="hsdp",
+    compute=Mapping(batch=("replica", "data")),
+    parameters=Mapping(embed="data"),
+    gradients=Mapping(embed="data"),
+    optimizer=Mapping(embed="data"),
+    communication=Budget(
+        forward=[all_gather("parameters", over="data"), all_reduce("metrics", over=("replica", "data"))],
+        step=[
+            all_gather("parameters", over="data"),
+            reduce_scatter("gradients", over="data"),
+            all_reduce("gradients", over="data"),
+            all_reduce("gradients", over="replica"),
+            all_reduce("metrics", over="data"),
+            all_reduce("metrics", over="replica"),
+        ],
+    ),
 )
 
 
@@ -54,3 +56,6 @@ def loss_and_gradients(within: Callable[..., Any], parameters: Tree, batch: Batc
     shares = jax.tree.map(lambda x: x.reshape(groups, -1, *x.shape[1:]), dict(batch))
     each = jax.vmap(within, in_axes=(None, 0), spmd_axis_name="replica")(parameters, shares)
     return jax.tree.map(lambda x: x.mean(axis=0), each)
+
+
+PAGE = TABLE.in_groups(WITHIN, loss_and_gradients)

@@ -14,6 +14,8 @@ The same table as ``hsdp``. It is ``fsdp_shard_map`` in every group, and one ave
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 from jax.lax import pmean
 
@@ -22,16 +24,15 @@ from reference_impl.compat import varying
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
 from reference_impl.shards import Shards
-from reference_impl.strategies import fsdp_shard_map
-from reference_impl.strategies.hsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies import fsdp_shard_map, hsdp
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+TABLE = replace(hsdp.TABLE, name="hsdp_shard_map")
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """The mean of all devices' mean losses, at once."""
     with jax.named_scope("forward"):
-        whole = Shards(model, PARAMETERS, "data").gather(parameters)
+        whole = Shards(model, TABLE.parameters, "data").gather(parameters)
         return pmean(model.loss(whole, batch, Whole()), ("replica", "data"))
 
 
@@ -41,3 +42,6 @@ def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[ja
     within_group = fsdp_shard_map.loss_and_gradients(model, own, batch)
     with jax.named_scope("synchronize_gradients"):
         return pmean(within_group, "replica")
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

@@ -29,32 +29,32 @@ from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
 from reference_impl.models.layout import Whole
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.shards import make_own, sum_of_own
-from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
 
-COMPUTE = Mapping(layers="stage")
-PARAMETERS = Mapping(layers="stage")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(layers="stage")
-
-COMMUNICATION = Budget(
-    forward=[collective_permute("activations", over="stage"), all_reduce("metrics", over="stage")],
-    step=[
-        collective_permute("activations", over="stage"),
-        all_reduce("gradients", over="stage"),
-        all_reduce("metrics", over="stage"),
-    ],
+TABLE = Page(
+    name="pipeline_gpipe",
+    compute=Mapping(layers="stage"),
+    parameters=Mapping(layers="stage"),
+    gradients=Mapping(layers="stage"),
+    optimizer=Mapping(layers="stage"),
+    communication=Budget(
+        forward=[collective_permute("activations", over="stage"), all_reduce("metrics", over="stage")],
+        step=[
+            collective_permute("activations", over="stage"),
+            all_reduce("gradients", over="stage"),
+            all_reduce("metrics", over="stage"),
+        ],
+    ),
 )
-
-make_schedule = gpipe
 
 
 def loss(
     model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Whole | None = None
 ) -> jax.Array:
     """The loss, which only the last stage knows, told to all."""
-    own = make_own(parameters, model, COMPUTE, ("stage",))
+    own = make_own(parameters, model, TABLE.compute, ("stage",))
     return psum(Pipeline(model, schedule, layout or Whole()).run(own, batch)[0], "stage")
 
 
@@ -62,7 +62,10 @@ def loss_and_gradients(
     model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Whole | None = None
 ) -> tuple[jax.Array, Tree]:
     """The loss, and the gradients: a stage's layers are its own, what lies on every stage one of them has used."""
-    own = make_own(parameters, model, COMPUTE, ("stage",))
+    own = make_own(parameters, model, TABLE.compute, ("stage",))
     value, gradients = Pipeline(model, schedule, layout or Whole()).run(own, batch)
     with jax.named_scope("synchronize_gradients"):
-        return psum(value, "stage"), sum_of_own(gradients, model, COMPUTE, ("stage",))
+        return psum(value, "stage"), sum_of_own(gradients, model, TABLE.compute, ("stage",))
+
+
+PAGE = TABLE.in_stages(gpipe, loss, loss_and_gradients)

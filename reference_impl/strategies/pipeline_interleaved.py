@@ -20,27 +20,10 @@ hands on to the first. Filling the pipeline costs S − 1 ticks as before, but a
 
 from __future__ import annotations
 
-from reference_impl.strategies.pipeline_gpipe import (
-    COMMUNICATION,
-    COMPUTE,
-    GRADIENTS,
-    OPTIMIZER,
-    PARAMETERS,
-    loss,
-    loss_and_gradients,
-)
-from reference_impl.theory.schedules import Schedule, interleaved
+from dataclasses import replace
 
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTE",
-    "GRADIENTS",
-    "OPTIMIZER",
-    "PARAMETERS",
-    "loss",
-    "loss_and_gradients",
-    "make_schedule",
-]
+from reference_impl.strategies import pipeline_gpipe
+from reference_impl.theory.schedules import Schedule, interleaved
 
 CHUNKS = 2
 
@@ -48,3 +31,6 @@ CHUNKS = 2
 def make_schedule(stages: int, microbatches: int) -> Schedule:
     """The schedule with two chunks a stage."""
     return interleaved(stages, microbatches, CHUNKS)
+
+
+PAGE = replace(pipeline_gpipe.PAGE, name="pipeline_interleaved", make_schedule=make_schedule)

@@ -24,31 +24,31 @@ import jax
 from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.strategies import pipeline_gpipe
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron
-from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
 
-COMPUTE = Mapping(layers="stage", mlp="model")
-PARAMETERS = Mapping(layers="stage", mlp="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(layers="stage", mlp="model")
-
-COMMUNICATION = Budget(
-    forward=[
-        collective_permute("activations", over="stage"),
-        all_reduce("activations", over="model"),
-        all_reduce("metrics", over="stage"),
-    ],
-    step=[
-        collective_permute("activations", over="stage"),
-        all_reduce("activations", over="model"),
-        all_reduce("gradients", over="stage"),
-        all_reduce("metrics", over="stage"),
-    ],
+TABLE = Page(
+    name="pipeline_tensor_parallel",
+    compute=Mapping(layers="stage", mlp="model"),
+    parameters=Mapping(layers="stage", mlp="model"),
+    gradients=Mapping(layers="stage", mlp="model"),
+    optimizer=Mapping(layers="stage", mlp="model"),
+    communication=Budget(
+        forward=[
+            collective_permute("activations", over="stage"),
+            all_reduce("activations", over="model"),
+            all_reduce("metrics", over="stage"),
+        ],
+        step=[
+            collective_permute("activations", over="stage"),
+            all_reduce("activations", over="model"),
+            all_reduce("gradients", over="stage"),
+            all_reduce("metrics", over="stage"),
+        ],
+    ),
 )
-
-make_schedule = gpipe
 
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
@@ -59,3 +59,6 @@ def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) 
 def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """GPipe's: split parameters have gradients of their own shard."""
     return pipeline_gpipe.loss_and_gradients(model, schedule, parameters, batch, Megatron())
+
+
+PAGE = TABLE.in_stages(gpipe, loss, loss_and_gradients)

@@ -19,17 +19,21 @@ axis (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Trans
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
-
-COMPUTE = Mapping(batch="data", sequence="model", heads="model", mlp="model", position="model")
-PARAMETERS = Mapping(heads="model", mlp="model", position="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = PARAMETERS
+from reference_impl.page import Budget, Page, all_gather, all_reduce, reduce_scatter
 
 ACTIVATIONS = [all_gather("activations", over="model"), reduce_scatter("activations", over="model")]
 METRICS = [all_reduce("metrics", over="model"), all_reduce("metrics", over="data")]
 
-COMMUNICATION = Budget(
-    forward=[*ACTIVATIONS, *METRICS],
-    step=[*ACTIVATIONS, all_reduce("gradients", over="model"), all_reduce("gradients", over="data"), *METRICS],
+AT_REST = Mapping(heads="model", mlp="model", position="model")
+
+PAGE = Page(
+    name="sequence_parallel",
+    compute=Mapping(batch="data", sequence="model", heads="model", mlp="model", position="model"),
+    parameters=AT_REST,
+    gradients=AT_REST,
+    optimizer=AT_REST,
+    communication=Budget(
+        forward=[*ACTIVATIONS, *METRICS],
+        step=[*ACTIVATIONS, all_reduce("gradients", over="model"), all_reduce("gradients", over="data"), *METRICS],
+    ),
 )

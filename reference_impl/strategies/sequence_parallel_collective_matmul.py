@@ -16,6 +16,7 @@ et al. 2023, "Overlap Communication with Dependent Computation via Decomposition
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -25,24 +26,19 @@ from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
+from reference_impl.page import Budget, all_reduce, collective_permute
 from reference_impl.strategies import sequence_parallel_shard_map
-from reference_impl.strategies.sequence_parallel_shard_map import (
-    BOTH,
-    COMPUTE,
-    GRADIENTS,
-    METRICS,
-    OPTIMIZER,
-    PARAMETERS,
-)
-from reference_impl.theory.communication import Budget, all_reduce, collective_permute
-
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+from reference_impl.strategies.sequence_parallel_shard_map import BOTH, METRICS
 
 ACTIVATIONS = collective_permute("activations", over="model")
 
-COMMUNICATION = Budget(
-    forward=[ACTIVATIONS, METRICS],
-    step=[ACTIVATIONS, all_reduce("gradients", over="data"), all_reduce("gradients", over=BOTH), METRICS],
+TABLE = replace(
+    sequence_parallel_shard_map.TABLE,
+    name="sequence_parallel_collective_matmul",
+    communication=Budget(
+        forward=[ACTIVATIONS, METRICS],
+        step=[ACTIVATIONS, all_reduce("gradients", over="data"), all_reduce("gradients", over=BOTH), METRICS],
+    ),
 )
 
 
@@ -51,7 +47,7 @@ class Decomposed(Whole):
 
     def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:
         """With one kernel, into a region or out of it."""
-        return multiply_scatter(subscripts, x, w) if COMPUTE.of(over) else gather_multiply(subscripts, x, [w])[0]
+        return multiply_scatter(subscripts, x, w) if TABLE.compute.of(over) else gather_multiply(subscripts, x, [w])[0]
 
     def products(
         self, subscripts: str, x: jax.Array, kernels: Sequence[jax.Array], over: str, axes: Axes
@@ -106,3 +102,6 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every device differentiates its own loss; the gradients are averaged over those that share a parameter."""
     return sequence_parallel_shard_map.loss_and_gradients(model, parameters, batch, Decomposed())
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

@@ -14,6 +14,8 @@ would be g, each the other's transpose; written out, they are so whether it chec
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 from jax.lax import psum
 
@@ -22,9 +24,9 @@ from reference_impl.compat import varying
 from reference_impl.mapping import Axes
 from reference_impl.models import Model
 from reference_impl.models.layout import Whole
-from reference_impl.strategies.tensor_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies import tensor_parallel
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Megatron", "loss", "loss_and_gradients"]
+TABLE = replace(tensor_parallel.PAGE, name="tensor_parallel_shard_map")
 
 
 @jax.custom_vjp
@@ -48,11 +50,11 @@ class Megatron(Whole):
 
     def enter(self, x: jax.Array, into: str) -> jax.Array:
         """f, where the kernel's columns are split."""
-        return f(x) if COMPUTE.of(into) else x
+        return f(x) if TABLE.compute.of(into) else x
 
     def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
         """g, where the kernel's rows are split."""
-        return g(y) if COMPUTE.of(over) else y
+        return g(y) if TABLE.compute.of(over) else y
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
@@ -64,3 +66,6 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Split parameters have gradients of their own shard; the others' are equal on every device as they stand."""
     return jax.value_and_grad(loss, argnums=1)(model, parameters, batch)
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

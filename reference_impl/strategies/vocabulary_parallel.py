@@ -23,13 +23,20 @@ from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
 from reference_impl.models import Model
 from reference_impl.models.gpt import GPT
-from reference_impl.strategies.tensor_parallel import COMMUNICATION
+from reference_impl.page import Page
+from reference_impl.strategies import tensor_parallel
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron, f, g
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "OwnRows", "loss", "loss_and_gradients"]
+SPLIT = Mapping(heads="model", mlp="model", vocab="model")
 
-COMPUTE = Mapping(heads="model", mlp="model", vocab="model")
-PARAMETERS = GRADIENTS = OPTIMIZER = COMPUTE
+TABLE = Page(
+    name="vocabulary_parallel",
+    compute=SPLIT,
+    parameters=SPLIT,
+    gradients=SPLIT,
+    optimizer=SPLIT,
+    communication=tensor_parallel.PAGE.communication,
+)
 
 
 class OwnRows(Megatron):
@@ -75,3 +82,6 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Split parameters have gradients of their own shard; the others' are equal on every device as they stand."""
     return jax.value_and_grad(loss, argnums=1)(model, parameters, batch)
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

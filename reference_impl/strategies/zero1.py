@@ -15,18 +15,20 @@ al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce
+from reference_impl.page import Budget, Page, all_gather, all_reduce
 
-COMPUTE = Mapping(batch="data")
-PARAMETERS = Mapping()
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(embed="data")
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("metrics", over="data")],
-    step=[
-        all_reduce("gradients", over="data"),
-        all_gather("parameters", over="data"),
-        all_reduce("metrics", over="data"),
-    ],
+PAGE = Page(
+    name="zero1",
+    compute=Mapping(batch="data"),
+    parameters=Mapping(),
+    gradients=Mapping(),
+    optimizer=Mapping(embed="data"),
+    communication=Budget(
+        forward=[all_reduce("metrics", over="data")],
+        step=[
+            all_reduce("gradients", over="data"),
+            all_gather("parameters", over="data"),
+            all_reduce("metrics", over="data"),
+        ],
+    ),
 )

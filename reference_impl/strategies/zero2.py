@@ -16,19 +16,21 @@ Parameters without an ``embed`` axis are not split: theirs are the all-reduced g
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
+from reference_impl.page import Budget, Page, all_gather, all_reduce, reduce_scatter
 
-COMPUTE = Mapping(batch="data")
-PARAMETERS = Mapping()
-GRADIENTS = Mapping(embed="data")
-OPTIMIZER = Mapping(embed="data")
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("metrics", over="data")],
-    step=[
-        reduce_scatter("gradients", over="data"),
-        all_reduce("gradients", over="data"),
-        all_gather("parameters", over="data"),
-        all_reduce("metrics", over="data"),
-    ],
+PAGE = Page(
+    name="zero2",
+    compute=Mapping(batch="data"),
+    parameters=Mapping(),
+    gradients=Mapping(embed="data"),
+    optimizer=Mapping(embed="data"),
+    communication=Budget(
+        forward=[all_reduce("metrics", over="data")],
+        step=[
+            reduce_scatter("gradients", over="data"),
+            all_reduce("gradients", over="data"),
+            all_gather("parameters", over="data"),
+            all_reduce("metrics", over="data"),
+        ],
+    ),
 )

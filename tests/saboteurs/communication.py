@@ -62,9 +62,9 @@ class PermutesInputs(JaxForm):
         return super().forward(parameters, dict(batch) | {"x": shift(batch["x"])})
 
 
-plant("healthy_tensor_parallel", JaxForm, tensor_parallel, MODEL)
-plant("forward_gathers_batch", GathersBatch, data_parallel, DATA, "COM-1", "COM-10")
-plant("fsdp_by_storage_alone", StorageOnly, fsdp, DATA, "COM-4", "COM-11")
-plant("fsdp_tensor_parallel_by_storage_alone", StorageOnly, fsdp_tensor_parallel, BOTH, "COM-4", "COM-6")
-plant("tensor_parallel_gathers_parameters", GathersParameters, tensor_parallel, MODEL, "COM-5", "COM-10")
-plant("inputs_permuted", PermutesInputs, data_parallel, DATA, "COM-10")
+plant("healthy_tensor_parallel", JaxForm, tensor_parallel.PAGE, MODEL)
+plant("forward_gathers_batch", GathersBatch, data_parallel.PAGE, DATA, "COM-1", "COM-10")
+plant("fsdp_by_storage_alone", StorageOnly, fsdp.PAGE, DATA, "COM-4", "COM-11")
+plant("fsdp_tensor_parallel_by_storage_alone", StorageOnly, fsdp_tensor_parallel.PAGE, BOTH, "COM-4", "COM-6")
+plant("tensor_parallel_gathers_parameters", GathersParameters, tensor_parallel.PAGE, MODEL, "COM-5", "COM-10")
+plant("inputs_permuted", PermutesInputs, data_parallel.PAGE, DATA, "COM-10")

@@ -101,23 +101,23 @@ def by(page: Any, layout: type[Whole]) -> dict[str, Any]:
 
 for name, members, clauses in (
     ("healthy_heads_for_tokens", {}, ()),
-    ("heads_from_the_neighbour", by(context_parallel, FromTheNeighbour), ("NUM-2", "NUM-4")),
-    ("tokens_out_of_order", by(context_parallel, ForgetsTheOrder), ("NUM-2", "NUM-4")),
-    ("tokens_of_one_device", by(context_parallel, Whole), ("NUM-2", "NUM-4", "COM-11")),
-    ("tokens_gathered", by(context_parallel, GathersAll), ("COM-10", "COM-11")),
-    ("heads_reduced_twice", reduces_again(context_parallel_all_to_all, BOTH), ("COM-2",)),
+    ("heads_from_the_neighbour", by(context_parallel.PAGE, FromTheNeighbour), ("NUM-2", "NUM-4")),
+    ("tokens_out_of_order", by(context_parallel.PAGE, ForgetsTheOrder), ("NUM-2", "NUM-4")),
+    ("tokens_of_one_device", by(context_parallel.PAGE, Whole), ("NUM-2", "NUM-4", "COM-11")),
+    ("tokens_gathered", by(context_parallel.PAGE, GathersAll), ("COM-10", "COM-11")),
+    ("heads_reduced_twice", reduces_again(context_parallel_all_to_all.PAGE, BOTH), ("COM-2",)),
 ):
-    plant(name, of_gpt(Unchecked), context_parallel_all_to_all, RING, *clauses, **members)
+    plant(name, of_gpt(Unchecked), context_parallel_all_to_all.PAGE, RING, *clauses, **members)
 
 for name, members, clauses in (
     ("healthy_gathered_keys", {}, ()),
-    ("queries_start_over", by(context_parallel, StartsOver), ("NUM-2", "NUM-4")),
-    ("keys_from_the_next", by(context_parallel, FromTheNext), ("NUM-2", "NUM-4")),
-    ("keys_keep_their_gradients", by(context_parallel, KeepsGradients), ("NUM-2", "COM-11")),
-    ("queries_gathered_too", by(context_parallel, GathersAll), ("COM-11",)),
-    ("gathered_reduced_twice", reduces_again(context_parallel_all_gather, BOTH), ("COM-2",)),
+    ("queries_start_over", by(context_parallel.PAGE, StartsOver), ("NUM-2", "NUM-4")),
+    ("keys_from_the_next", by(context_parallel.PAGE, FromTheNext), ("NUM-2", "NUM-4")),
+    ("keys_keep_their_gradients", by(context_parallel.PAGE, KeepsGradients), ("NUM-2", "COM-11")),
+    ("queries_gathered_too", by(context_parallel.PAGE, GathersAll), ("COM-11",)),
+    ("gathered_reduced_twice", reduces_again(context_parallel_all_gather.PAGE, BOTH), ("COM-2",)),
 ):
-    plant(name, of_gpt(Unchecked), context_parallel_all_gather, RING, *clauses, **members)
+    plant(name, of_gpt(Unchecked), context_parallel_all_gather.PAGE, RING, *clauses, **members)
 
-plant("healthy_ring_alone", of_gpt(Unchecked), context_parallel, {"data": 1, "context": 8})
-plant("healthy_trades_anew", of_gpt(Unchecked, Rematerialised(GPT())), context_parallel_all_to_all, RING)
+plant("healthy_ring_alone", of_gpt(Unchecked), context_parallel.PAGE, {"data": 1, "context": 8})
+plant("healthy_trades_anew", of_gpt(Unchecked, Rematerialised(GPT())), context_parallel_all_to_all.PAGE, RING)

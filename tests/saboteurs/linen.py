@@ -36,6 +36,6 @@ class MisspellsRule(LinenForm):
         return nn.logical_to_mesh(nn.get_partition_spec(born), rules(Mapping(embedding="data")))
 
 
-plant("healthy_linen_fsdp", LinenForm, fsdp, DATA)
-plant("linen_unboxed_first", UnboxesFirst, fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
-plant("linen_rule_misspelt", MisspellsRule, fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
+plant("healthy_linen_fsdp", LinenForm, fsdp.PAGE, DATA)
+plant("linen_unboxed_first", UnboxesFirst, fsdp.PAGE, DATA, "SHD-1", "SHD-6", "MEM-1")
+plant("linen_rule_misspelt", MisspellsRule, fsdp.PAGE, DATA, "SHD-1", "SHD-6", "MEM-1")

@@ -204,7 +204,7 @@ for name, network, clauses in (
     ("padding_averaged", CountsPadding(Masked(MLP())), ("MSK-1", "NUM-2")),
     ("masks_even", Even(MLP()), ("MSK-1",)),
 ):
-    plant(name, Unchecked, data_parallel_shard_map, DATA, *clauses, network=network)
+    plant(name, Unchecked, data_parallel_shard_map.PAGE, DATA, *clauses, network=network)
 
 SMALL = MLP(widths=(784, 128, 10))
 for name, form, network in (
@@ -216,12 +216,12 @@ for name, form, network in (
     ("momentum_in_bf16", MomentumInBfloat16, MixedPrecision(SMALL)),
     ("gradients_in_bf16", GradientsInBfloat16, MixedPrecision(SMALL)),
 ):
-    plant(name, form, single_device, ONE, *(() if name == "healthy_mixed" else ("MIX-1",)), network=network)
+    plant(name, form, single_device.PAGE, ONE, *(() if name == "healthy_mixed" else ("MIX-1",)), network=network)
 harm = {"loss_and_gradients": synchronize_by(each(in_bf16))}
 plant(
     "mixed_and_reduced_in_bf16",
     Unchecked,
-    data_parallel_shard_map,
+    data_parallel_shard_map.PAGE,
     DATA,
     "MIX-1",
     network=MixedPrecision(SMALL),

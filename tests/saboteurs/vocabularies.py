@@ -75,4 +75,4 @@ for name, members, clauses in (
     ("shifted_by_own_largest", by(entropy=shifted_by_own), ("NUM-2", "NUM-4")),
     ("others_labels_picked", by(entropy=picks_anything), ("NUM-2", "NUM-4")),
 ):
-    plant(name, of_gpt(Unchecked), vocabulary_parallel, MODEL, *clauses, **members)
+    plant(name, of_gpt(Unchecked), vocabulary_parallel.PAGE, MODEL, *clauses, **members)

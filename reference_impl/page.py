@@ -61,7 +61,7 @@ def all_to_all(payload: Payload, over: str | MeshAxes) -> Line:
 
 
 def collective_permute(payload: Payload, over: str) -> Line:
-    """Every device hands on to another, as one stage to the next."""
+    """Every device sends to one other, as one stage to the next."""
     return along("collective-permute", payload, over)
 
 

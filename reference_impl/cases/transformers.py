@@ -58,7 +58,7 @@ REMATERIALISED = (
 )
 """On so few devices that each has more activations than gradients: else a step's peak is not theirs.
 
-By hand only where the compiler does not take the second gather for the first.
+By hand only where the compiler does not merge the second gather with the first.
 """
 DRAWN = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA), (fsdp_tensor_parallel.PAGE, WIDE))
 OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16

@@ -67,7 +67,7 @@ class Form:
     axis_type: ClassVar[AxisType] = AxisType.Auto
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` where the page's mappings cannot lay this model out on this mesh."""
+        """Raises ``ValueError`` where the page's mappings cannot shard this model on this mesh."""
         shapes = dict(leaves(self.network.shapes))
         for mapping in (self.page.compute, self.page.parameters, self.page.gradients, self.page.optimizer):
             for path, axes in leaves(self.network.axes):
@@ -103,7 +103,7 @@ class Form:
         return self.network.axes
 
     def lay_out(self, rules: dict[str, str]) -> Tree:
-        """Where the parameters would lie by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
+        """The parameters' specs by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
         return Mapping(**rules).specs(self.network.axes)
 
     @property
@@ -142,12 +142,12 @@ class Form:
 
     @property
     def spared(self) -> int | None:
-        """The bytes of activations that a device need not hold, where the model computes its blocks anew."""
+        """The bytes of activations that a device need not hold, where the model recomputes its blocks."""
         return spared(self.network, self.page.compute, self.mesh_axes, self.batch_size)
 
     @property
     def batch_specs(self) -> dict[str, PartitionSpec]:
-        """How the fields of a batch lie on the mesh."""
+        """The layout of each field of a batch."""
         return {field: self.page.compute.spec(axes) for field, axes in self.network.batch_axes.items()}
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:

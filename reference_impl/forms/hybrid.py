@@ -14,11 +14,11 @@ from reference_impl.page import HybridPage
 
 @dataclass(frozen=True)
 class Hybrid(JaxForm):
-    """The mesh axis ``replica`` counts the groups."""
+    """The groups are the devices along the mesh axis ``replica``."""
 
     page: HybridPage
 
     def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-        """The page's, of what one group computes."""
+        """The page's, over all groups; within a group the compiler reduces."""
         within = partial(self.differentiate, partial(self.loss_by, self.page.within))
         return self.page.loss_and_gradients(within, parameters, batch, self.mesh_axes["replica"])

@@ -1,4 +1,4 @@
-"""Pipelined strategies: the page's per-device program, run by ``jax.shard_map`` on a model that is cut into stages."""
+"""Pipelines: the page's per-device program, run by ``jax.shard_map`` on a model that is cut into stages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pipelined(ShardMapped):
 
     @property
     def order(self) -> list[int]:
-        """The pairs of layers as they are stacked: each stage's chunks one after the other."""
+        """The order in which pairs of layers are stacked: each stage's chunks, one after another."""
         stages, depths = self.timetable.stages, self.timetable.depths
         size = self.network.pairs // depths
         return [
@@ -62,7 +62,7 @@ class Pipelined(ShardMapped):
 
     @property
     def traffic(self) -> PipelineTraffic:
-        """What prices the budget: its activations by the schedule."""
+        """What prices the budget; the schedule prices its activations."""
         return PipelineTraffic(self.network, self.page, self.mesh_axes, self.batch_size, schedule=self.timetable)
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
@@ -97,7 +97,7 @@ class Pipelined(ShardMapped):
         return lambda state, batch: self.unstack(stacked(state, batch))
 
     def unstack(self, tree: Tree) -> Tree:
-        """A tree at rest to the canonical one, on the host: no device program is to gather what the stages hold."""
+        """A stacked tree to the canonical one. On the host, so that no device program gathers what the stages hold."""
         return self.network.unstack(jax.device_get(tree), self.order)
 
     def parameters(self, state: TrainState) -> Tree:
@@ -110,7 +110,7 @@ class Pipelined(ShardMapped):
         return {name: self.unstack(part) if isinstance(part, dict) else part for name, part in parts.items()}
 
     def at_rest(self, state: TrainState) -> dict[str, Tree]:
-        """The trees as they lie on the devices, stacked."""
+        """The trees as the devices hold them, stacked."""
         return {
             "parameters": state.parameters,
             "optimizer_state": optimizers.canonical(self.optimizer, state.optimizer),

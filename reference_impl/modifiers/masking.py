@@ -41,7 +41,7 @@ class Masked(Modified):
         return self.model.promises | {"mask": "mask"}
 
     def truth(self, optimizer: Optimizer) -> MaskedTruth:
-        """The judge of the model on the valid examples alone."""
+        """The truth of the model on the valid examples alone."""
         return MaskedTruth(self.model.truth(optimizer))
 
     def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:

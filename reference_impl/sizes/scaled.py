@@ -30,7 +30,7 @@ class Scaled(JaxForm):
         return plain(self.network).truth(self.optimizer).batches(count, self.batch_size)
 
     def single_device(self, dtype: str) -> Scaled:
-        """The same on one device, its blocks computed anew: float32 takes twice the memory, and no fused attention.
+        """The same on one device, its blocks recomputed: float32 takes twice the memory, and has no fused attention.
 
         Raises ``ValueError`` for another dtype than float32.
         """

@@ -22,7 +22,7 @@ class Unstacked(MLP):
     name = StackedMLP.name
 
     def truth(self, optimizer: Optimizer) -> MLPTruth:
-        """The judge of the same network."""
+        """The truth of the same network."""
         return StackedMLP(self.widths, self.criterion).truth(optimizer)
 
 

@@ -9,9 +9,9 @@
                      all-reduce of gradients over data; all-reduce of gradients over data×context;
                      all-reduce of metrics over data×context
 
-``context_parallel``, but for attention: the keys and values that a ring passes round come at once, and the sum of their
-gradients goes back scattered. As many bytes as the ring sends, without its hops; but a device holds the keys and values
-of the whole sequence, and all its queries' scores of them (Llama Team 2024, "The Llama 3 Herd of Models", 3.3.2).
+``context_parallel``, but for attention: a device gathers all keys and values at once, and the sum of their gradients is
+reduce-scattered. As many bytes as the ring sends, without its hops; but a device holds the keys and values of the whole
+sequence, and its queries' scores for all of them (Llama Team 2024, "The Llama 3 Herd of Models", 3.3.2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import jax
 from meshproof.contract import Batch, Tree
 from reference_impl.models import Model
 from reference_impl.models.attention import gathered_attention
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.page import Budget, all_gather, all_reduce, reduce_scatter
 from reference_impl.strategies import context_parallel
 from reference_impl.strategies.context_parallel import BOTH, METRICS
@@ -47,11 +47,11 @@ TABLE = replace(
 )
 
 
-class Gathered(Whole):
+class Gathered(Layout):
     """Each device has its own part of the sequence; its queries see the others' keys, which it gathers."""
 
     def attend(self, q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
-        """Of all keys at once."""
+        """This device's queries, with all keys at once."""
         return gathered_attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, over="context")
 
 

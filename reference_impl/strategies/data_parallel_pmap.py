@@ -9,7 +9,7 @@
 
 The footgun: a gradient inside ``pmap`` is this device's own, and nothing but the ``pmean`` keeps the copies equal.
 Without it every device trains a model of its own, and no loss curve shows it. Metrics are summed with their counts
-before they are divided: a mean of the devices' means weighs the examples of a device with few of them more.
+before they are divided: in a mean of the devices' means, the examples of a device that has few would weigh more.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@
                      all-reduce of metrics over data
 
 The tutorial "Data Parallel and Fully Sharded Data Parallel Training" builds this layout on ``data=2, model=4`` as
-``FSDP_MLP``: its parameters are split over ``model`` and whole over ``data``, so nothing is fully sharded over the
+``FSDP_MLP``: its parameters are split over ``model`` and replicated over ``data``, so nothing is fully sharded over the
 replicas and no parameter is gathered. Its kernels are all split by columns; here they alternate as Megatron's do,
 which saves the gathers between them. "Distributed Training with Flax" means this layout for its layer of 8192 columns,
-and hands its shardings to nobody.
+but never uses the shardings that it makes.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@
                      all-reduce of metrics over data×expert
 
 Every device has tokens of its own, and the devices along ``expert`` have all experts between them, so that tokens never
-travel along ``data``. A device gathers its own experts over ``data`` and what is no expert over both axes, for there
-both of them split the batch and nothing else: every parameter rests split over all devices. The gradients go back the
-way the parameters came. The head's bias is split over nothing and all-reduced.
+move along ``data``. All parameters but the head's bias are sharded over all devices at rest. A device gathers its own
+experts over ``data``, the others over both axes, and gradients are reduce-scattered over the same axes. The head's bias
+is replicated, and its gradient all-reduced.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@
                      reduce-scatter of gradients over data×expert; all-reduce of gradients over data×expert;
                      all-reduce of metrics over data×expert
 
-The same table as ``expert_fsdp``. An expert is split over ``data`` along its width and is one of its row's along
-``expert``: it is gathered and scattered over ``data`` alone, and its gradient arrives there summed over the row.
+The same table as ``expert_fsdp``. An expert's width is split over ``data``, so it is gathered and scattered over
+``data`` alone. The all-to-all's transpose has already summed its gradient over ``expert``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BOTH = ("data", "expert")
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
-    """Gather, compute on this device's tokens with the experts of its row, average."""
+    """Gather, compute on this device's tokens with the experts along ``expert``, average."""
     with jax.named_scope("forward"):
         in_use = jax.tree.map(gather, dict(parameters), model.axes)
         return pmean(model.loss(in_use, batch, Exchange()), BOTH)
@@ -66,7 +66,7 @@ def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
 
 
 def widths(axes: Axes) -> Iterator[tuple[int, MeshAxes]]:
-    """The dimension that is split at rest and whole in use, if there is one, and the mesh axes that split it."""
+    """The dimension that is split at rest and whole in use, if there is one, and its mesh axes."""
     for dimension, logical in enumerate(axes):
         if TABLE.parameters.of(logical) != TABLE.compute.of(logical):
             yield dimension, TABLE.parameters.of(logical)

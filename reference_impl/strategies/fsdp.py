@@ -8,9 +8,8 @@
     step moves       all-gather of parameters over data; reduce-scatter of gradients over data;
                      all-reduce of gradients over data; all-reduce of metrics over data
 
-Parameters without an ``embed`` axis (the biases of the wide layers) stay whole: theirs are the all-reduced
-gradients. Otherwise all-gather and reduce-scatter together move what data parallelism's all-reduce moves
-(Scaling book, "FSDP").
+Parameters without an ``embed`` axis (the biases of the wide layers) are replicated, and their gradients all-reduced.
+Otherwise all-gather and reduce-scatter together move what data parallelism's all-reduce moves (Scaling book, "FSDP").
 """
 
 from __future__ import annotations

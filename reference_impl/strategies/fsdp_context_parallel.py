@@ -11,8 +11,8 @@
                      all-reduce of gradients over context; all-reduce of metrics over data;
                      all-reduce of metrics over context
 
-A long sequence needs both: the ring divides its activations, FSDP the parameters. Gradients are scattered over the
-devices that have other examples, and their shards summed over those that have other tokens of the same.
+A long sequence needs both: the ring divides its activations, FSDP the parameters. Gradients are reduce-scattered over
+``data``, where the examples differ, and their shards all-reduced over ``context``, where the tokens differ.
 """
 
 from __future__ import annotations

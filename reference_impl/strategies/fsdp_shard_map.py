@@ -21,7 +21,7 @@ from jax.lax import psum
 
 from meshproof.contract import Batch, Tree
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.shards import Shards
 from reference_impl.strategies import fsdp
 from reference_impl.strategies.data_parallel_shard_map import average
@@ -33,7 +33,7 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, compute on this device's examples, average."""
     with jax.named_scope("forward"):
         return average(
-            model.loss(Shards(model, TABLE.parameters, "data").gather(parameters), batch, Whole()), model.count(batch)
+            model.loss(Shards(model, TABLE.parameters, "data").gather(parameters), batch, Layout()), model.count(batch)
         )
 
 
@@ -45,7 +45,7 @@ def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[ja
         return psum(sums[0], "data"), shards.scatter_sum(sums[1])
 
     with jax.named_scope("forward"):
-        means = model.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
+        means = model.value_and_grad(model.loss)(shards.gather(parameters), batch, Layout())
     with jax.named_scope("synchronize_gradients"):
         return average(means, model.count(batch), add)
 

@@ -9,7 +9,7 @@
                      all-reduce of gradients over data; all-reduce of gradients over replica;
                      all-reduce of metrics over data; all-reduce of metrics over replica
 
-The same table as ``hsdp``. It is ``fsdp_shard_map`` in every group, and one average more.
+The same table as ``hsdp``. It is ``fsdp_shard_map`` in every group, and one more average.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jax.lax import pmean
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.shards import Shards
 from reference_impl.strategies import fsdp_shard_map, hsdp
 
@@ -33,7 +33,7 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """The mean of all devices' mean losses, at once."""
     with jax.named_scope("forward"):
         whole = Shards(model, TABLE.parameters, "data").gather(parameters)
-        return pmean(model.loss(whole, batch, Whole()), ("replica", "data"))
+        return pmean(model.loss(whole, batch, Layout()), ("replica", "data"))
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:

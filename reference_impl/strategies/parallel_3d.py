@@ -14,7 +14,7 @@
     stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
 
 Each data shard is a pipeline of its own, whose microbatches are of its own examples; once in a step the pipelines
-average their gradients. What lies on every stage is summed over the stages too.
+average their gradients. Gradients of parameters that every stage holds are summed over the stages too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TABLE = Page(
 
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
-    """The mean over the pipelines of what their last stages know."""
+    """The mean over the pipelines of the losses, which their last stages have."""
     own = make_own(parameters, model, TABLE.compute, BOTH)
     return psum(Pipeline(model, schedule, Megatron()).run(own, batch)[0], BOTH) / axis_size("data")
 

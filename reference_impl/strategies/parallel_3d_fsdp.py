@@ -14,10 +14,10 @@
     stage 0  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  B7 B6 B5 B4 B3 B2 B1 B0
     stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
 
-Gathered before the first microbatch and scattered behind the last, so the traffic does not grow with their number. But
+Gathered before the first microbatch and scattered after the last, so the traffic does not grow with their number. But
 a stage holds its own layers whole while it works: with one moment and two shards its peak is that of ``parallel_3d``.
-The input layer and the head are scattered over the shards, then summed over the stages. Biases without an ``embed``
-axis stay whole: theirs are the other all-reduces.
+Gradients of the input layer and the head are scattered over the shards, then summed over the stages. Biases without an
+``embed`` axis are replicated over ``data``: the other all-reduces are of their gradients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""1F1B: GPipe whose backwards come as soon as they can, so that a stage holds at most S activations, however large M.
+"""1F1B: GPipe whose backwards come as soon as possible, so that a stage holds at most S activations, however large M.
 
     parameters       layers→stage
     gradients        layers→stage

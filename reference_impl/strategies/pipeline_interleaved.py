@@ -13,8 +13,8 @@
     stage 2  ·   ·   F0a F1a F2a F3a F0b F1b ·   B0b F2b B1b F3b B2b ·   B3b B0a B1a B2a B3a ·   ·
     stage 3  ·   ·   ·   F0a F1a F2a F3a F0b B0b F1b B1b F2b B2b F3b B3b B0a B1a B2a B3a ·   ·   ·
 
-A microbatch goes round the stages V times, through their first chunks (a), then their second (b); so the last stage
-hands on to the first. Filling the pipeline costs S − 1 ticks as before, but a tick is a chunk's: a stage is idle
+A microbatch passes the stages V times, through their first chunks (a), then their second (b); so the last stage sends
+to the first. Filling the pipeline costs S − 1 ticks as before, but a tick is a chunk's: a stage is idle
 (S − 1)/(V·M + S − 1) of the time. Microbatches go in groups of S (Narayanan et al. 2021, Megatron-LM).
 """
 

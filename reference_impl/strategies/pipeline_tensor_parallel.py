@@ -12,9 +12,9 @@
     stage 0  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  B7 B6 B5 B4 B3 B2 B1 B0
     stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
 
-The large and rare messages stay within a stage, the small and frequent ones go between them: tensor parallelism belongs
-on the fast links. Megatron's pair f and g stands around each pair of layers as in ``tensor_parallel_shard_map``. They
-communicate, so the schedule is GPipe's: no stage may reach them by a branch.
+Tensor parallelism moves activations in every layer, pipelining only between stages: tensor parallelism belongs on the
+fast links. Megatron's pair f and g stands around each pair of layers as in ``tensor_parallel_shard_map``. They
+communicate, so the schedule is GPipe's: in a branch that not all stages take, they would deadlock.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ TABLE = Page(
 
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
-    """GPipe's, of stages that are split."""
+    """GPipe's, with split stages."""
     return pipeline_gpipe.loss(model, schedule, parameters, batch, Megatron())
 
 
 def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-    """GPipe's: split parameters have gradients of their own shard."""
+    """GPipe's; the gradients of split parameters are those of this device's shard."""
     return pipeline_gpipe.loss_and_gradients(model, schedule, parameters, batch, Megatron())
 
 

@@ -11,9 +11,9 @@
                      all-reduce of metrics over model; all-reduce of metrics over data
 
 Each of tensor parallelism's all-reduces becomes a reduce-scatter where a block ends and an all-gather where the next
-begins: the same bytes, and norms and residuals are computed and stored once instead of by every device. What is whole
-on all devices then sees only its part of the tokens, and its gradient is summed over model too: XLA reduces axis by
-axis (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
+begins: the same bytes, and norms and residuals are computed and stored once instead of by every device. A replicated
+parameter then sees only this device's tokens, so its gradient is summed over model too: XLA reduces axis by axis
+(Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
 """
 
 from __future__ import annotations

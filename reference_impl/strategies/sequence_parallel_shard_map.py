@@ -10,8 +10,9 @@
                      all-reduce of gradients over data; all-reduce of gradients over data×model;
                      all-reduce of metrics over data×model
 
-``sequence_parallel``, but what all devices share is reduced over both axes at once. All-gather and reduce-scatter are
-each other's transpose: the backward pass moves what the forward pass moves, at the other ends of the blocks.
+``sequence_parallel``, but gradients of replicated parameters are reduced over both axes at once. All-gather and
+reduce-scatter are each other's transpose: the backward pass moves what the forward pass moves, at the other ends of
+the blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from jax.lax import all_gather, axis_index, axis_size, dynamic_slice_in_dim, pme
 from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Axes
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.page import Budget, all_reduce
 from reference_impl.shards import make_own, mean_of_own
 from reference_impl.strategies import sequence_parallel
@@ -43,7 +44,7 @@ TABLE = replace(
 )
 
 
-class SplitSequence(Whole):
+class SplitSequence(Layout):
     """Between the regions each device has its own part of the sequence, within them its own heads."""
 
     def enter(self, x: jax.Array, into: str) -> jax.Array:
@@ -58,14 +59,14 @@ class SplitSequence(Whole):
 SPLIT_SEQUENCE = SplitSequence()
 
 
-def loss(model: Model, parameters: Tree, batch: Batch, layout: Whole = SPLIT_SEQUENCE) -> jax.Array:
+def loss(model: Model, parameters: Tree, batch: Batch, layout: Layout = SPLIT_SEQUENCE) -> jax.Array:
     """The mean of the devices' mean losses of their own tokens."""
     with jax.named_scope("forward"):
         return pmean(model.loss(parameters, own_part(batch), layout), BOTH)
 
 
 def loss_and_gradients(
-    model: Model, parameters: Tree, batch: Batch, layout: Whole = SPLIT_SEQUENCE
+    model: Model, parameters: Tree, batch: Batch, layout: Layout = SPLIT_SEQUENCE
 ) -> tuple[jax.Array, Tree]:
     """Every device differentiates its own loss; the gradients are averaged over those that share a parameter."""
     with jax.named_scope("forward"):

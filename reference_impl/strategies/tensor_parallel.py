@@ -8,8 +8,8 @@
     step moves       all-reduce of activations over model
 
 Per pair one [B, D] all-reduce forward (the row-parallel products) and one backward (the gradient of the
-column-parallel input). Attention is such a pair, split by its heads. Layers with neither axis are computed by every
-device alike.
+column-parallel input). Attention is such a pair, split by its heads. Layers with neither axis are computed in full by
+every device.
 """
 
 from __future__ import annotations

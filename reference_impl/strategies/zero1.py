@@ -8,8 +8,8 @@
     step moves       all-reduce of gradients over data; all-gather of parameters over data;
                      all-reduce of metrics over data
 
-The gradients are reduced as data parallelism reduces them; what is updated in shards is then gathered. Rajbhandari et
-al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
+The gradients are reduced as in data parallelism; each device updates its shard, and the updated shards are gathered.
+Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
 """
 
 from __future__ import annotations

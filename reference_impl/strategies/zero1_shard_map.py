@@ -27,7 +27,7 @@ TABLE = replace(zero1.PAGE, name="zero1_shard_map")
 
 
 def update(model: Model, optimize: Optimize, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
-    """Each device updates what its optimizer state is for, and all of them gather it."""
+    """Each device updates the shard whose optimizer state it holds; then all shards are gathered."""
     shards = Shards(model, TABLE.optimizer, "data")
     updated, state = optimize(shards.own(parameters), state, shards.own(gradients))
     return shards.gather_equal(updated), state

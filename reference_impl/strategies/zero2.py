@@ -1,4 +1,4 @@
-"""ZeRO-2: ZeRO-1 that also keeps only 1/N of each gradient, the part that its device's optimizer state is for.
+"""ZeRO-2: ZeRO-1 that also keeps only 1/N of each gradient on a device, the shard whose optimizer state it holds.
 
     parameters       whole
     gradients        embed→data
@@ -9,7 +9,7 @@
                      all-gather of parameters over data; all-reduce of metrics over data
 
 Gradients are reduce-scattered, updated parameters gathered: together the bytes of data parallelism's all-reduce.
-Parameters without an ``embed`` axis are not split: theirs are the all-reduced gradients. Rajbhandari et al. 2020,
+Parameters without an ``embed`` axis are not split, and their gradients are all-reduced. Rajbhandari et al. 2020,
 "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os+g.
 """
 

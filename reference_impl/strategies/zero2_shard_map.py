@@ -22,7 +22,7 @@ from jax.lax import pmean
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.page import Optimize
 from reference_impl.shards import Shards
 from reference_impl.strategies import zero2
@@ -35,13 +35,13 @@ def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[ja
     """Every device's own gradients, averaged into each device's shard."""
     with jax.named_scope("forward"):
         own = jax.tree.map(lambda w: varying(w, "data"), parameters)
-        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Whole())
+        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Layout())
     with jax.named_scope("synchronize_gradients"):
         return pmean(local_loss, "data"), Shards(model, TABLE.gradients, "data").scatter_mean(gradients)
 
 
 def update(model: Model, optimize: Optimize, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
-    """Each device updates what its optimizer state is for, and all of them gather it."""
+    """Each device updates the shard whose optimizer state it holds; then all shards are gathered."""
     shards = Shards(model, TABLE.optimizer, "data")
     updated, state = optimize(shards.own(parameters), state, gradients)
     return shards.gather_equal(updated), state

@@ -64,20 +64,20 @@ class Traffic:
             compute, rest = self.page.compute.split(axes), self.page.parameters.split(axes)
             updated = self.page.optimizer.split(axes) if backward else ()
             if set(over) == {*rest, *updated} - {*compute}:
-                yield in_use * (2 if backward and set(rest) - {*compute} and self.anew(path) else 1)
+                yield in_use * (2 if backward and set(rest) - {*compute} and self.gathered_twice(path) else 1)
 
-    def anew(self, path: str) -> bool:
-        """Whether a step brings this parameter once more, to compute the block anew in which it stands.
+    def gathered_twice(self, path: str) -> bool:
+        """Whether a step gathers this parameter a second time, to recompute its block in the backward pass.
 
-        For then it was not kept. Only what is added to the block's output is not asked for again: the backward pass
-        needs that output no more, it has what entered the next block.
+        Not the parameter that is only added to the block's output: the backward pass needs no output, it has kept the
+        next block's input.
         """
         block, _, name = path.partition("/")
         return self.rematerialises and block in self.model.segments and name != self.model.added_last
 
     @property
     def rematerialises(self) -> bool:
-        """Whether the backward pass computes blocks anew."""
+        """Whether the backward pass recomputes blocks."""
         return bool(self.model.promises.get("rematerialises"))
 
     def reduced(self, line: Line, ways: list[MeshAxes]) -> Iterator[int]:
@@ -110,8 +110,8 @@ class Traffic:
 
         Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end. An all-to-all
         stands at both ends, forward and backward. A ring takes what would be gathered, or scattered, to every other
-        device. A block that is computed anew moves again what it moves forward, but for what leaves its last region:
-        that is the block's output, which the backward pass needs no more.
+        device. A block that is recomputed moves again what it moves forward, but not what leaves its last region:
+        that is the block's output, which the backward pass does not need.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.compute.of("batch"))
         if self.page.compute.of("length") == line.over:
@@ -137,30 +137,30 @@ class Traffic:
         """What a device with its own part of the sequence moves to attend to the whole.
 
         On a ring keys and values visit every other device; or tokens are traded for heads: queries, keys, values and
-        what attention makes of them, twice the keys and values. Backward their gradients move, and they where a block
-        is computed anew. Keys and values that are gathered are gathered anew too; their gradients are scattered.
+        attention's output, twice the keys and values. Backward their gradients move, and they again where a block is
+        recomputed. Gathered keys and values are then gathered again; their gradients are reduce-scattered.
         """
         devices = self.mesh[line.over[0]]
         whole = rows * self.model.keys_and_values * FLOAT32
-        anew = backward and self.rematerialises
+        again = backward and self.rematerialises
         if line.operation == "all-gather":
-            return whole * (1 + anew)
+            return whole * (1 + again)
         if line.operation == "reduce-scatter":
             return whole * backward
         parts = 2 if line.operation == "all-to-all" else devices - 1
-        return parts * whole // devices * (1 + backward + anew)
+        return parts * whole // devices * (1 + backward + again)
 
 
 @dataclass(frozen=True)
 class PipelineTraffic(Traffic):
-    """The same where a schedule moves the activations: in every tick, also those of idle stages."""
+    """The same where a schedule moves the activations: in every tick, also from idle stages."""
 
     schedule: Schedule = field(kw_only=True)
 
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
-        """What is handed on in every tick; and what a stage that is split itself moves in it.
+        """What the stages send in every tick; and what a stage that is itself split moves in it.
 
-        V·M + S − 1 ticks go forward. A stage that is split goes back in as many: a backward computes its forward anew,
+        V·M + S − 1 ticks go forward. A stage that is split goes back in as many: a backward recomputes its forward,
         and moves what that moves.
         """
         rows = self.batch // prod(self.mesh[axis] for axis in self.page.compute.of("batch"))

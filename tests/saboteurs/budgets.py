@@ -22,7 +22,7 @@ from reference_impl.forms import pipeline
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.page import Budget, ManualPage, Page
 from reference_impl.shards import Shards
@@ -199,7 +199,7 @@ plant(
 def between_groups_first(model: Any, parameters: Any, batch: Any) -> Any:
     """HSDP in the wrong order: whole gradients are averaged between groups, and then scattered within them."""
     shards = Shards(model, hsdp_shard_map.PAGE.parameters, "data")
-    loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Layout())
     return pmean(pmean(loss, "data"), "replica"), shards.scatter_mean(pmean(gradients, "replica"))
 
 

@@ -14,9 +14,9 @@ from reference_impl.strategies.sequence_parallel_collective_matmul import (
     BOTH,
     PAGE,
     Decomposed,
+    from_previous_device,
     gather_multiply,
     multiply_scatter,
-    on_by_one,
 )
 from tests.saboteurs.contexts import by
 from tests.saboteurs.derivations import reduces_again
@@ -70,7 +70,7 @@ class GoesRoundFirst(Decomposed):
     def enter(self, x: Any, into: str) -> Any:
         """Back at home."""
         for _ in range(axis_size("model")):
-            x = on_by_one(x)
+            x = from_previous_device(x)
         return x
 
 

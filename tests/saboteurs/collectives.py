@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, pmean, psum
 
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
@@ -22,7 +22,7 @@ def synchronize_by(synchronize: Any) -> Any:
     """Data parallelism whose gradients are synchronized another way."""
 
     def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
-        loss, gradients = jax.value_and_grad(model.loss)(parameters, batch, Whole())
+        loss, gradients = jax.value_and_grad(model.loss)(parameters, batch, Layout())
         return pmean(loss, "data"), synchronize(gradients)
 
     return loss_and_gradients
@@ -96,7 +96,7 @@ def scatter_by_slicing(shards: Shards, gradients: Any) -> Any:
 def all_reduces(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP whose gradients are all-reduced."""
     whole = shards(model).gather(parameters)
-    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Layout())
     return pmean(loss, "data"), scatter_by_slicing(shards(model), gradients)
 
 

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Contract
 from reference_impl.cases.modified import MIXED
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.models.moe import MoE
 from reference_impl.modifiers.accumulation import Accumulated
@@ -86,7 +86,7 @@ def casts_first(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP that gathers in bfloat16 what it computes with in bfloat16; a CPU's compiler moves it in float32."""
     shards = Shards(model, fsdp_shard_map.PAGE.parameters, "data")
     whole = jax.tree.map(lambda w: w.astype(jnp.float32), shards.gather(jax.tree.map(narrow, dict(parameters))))
-    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Layout())
     return pmean(loss, "data"), shards.scatter_mean(gradients)
 
 

@@ -12,7 +12,7 @@ from jax.lax import pmean
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import TrainState
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated
@@ -132,7 +132,7 @@ class Even(Masked):
 class ClaimsToBeMixed(MixedPrecision):
     """Float32 that says it is bfloat16: a cast that somebody left out."""
 
-    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+    def apply(self, parameters: Any, x: Any, layout: Layout) -> Any:
         """No cast."""
         return self.model.apply(parameters, x, layout)
 
@@ -140,7 +140,7 @@ class ClaimsToBeMixed(MixedPrecision):
 class Float8(MixedPrecision):
     """An eighth of the digits that were promised."""
 
-    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+    def apply(self, parameters: Any, x: Any, layout: Layout) -> Any:
         """Through float8 to bfloat16."""
         coarse = lambda value: value.astype(jnp.float8_e4m3fn).astype(jnp.float32)  # noqa: E731
         return super().apply(jax.tree.map(coarse, parameters), coarse(x), layout)
@@ -149,7 +149,7 @@ class Float8(MixedPrecision):
 class LossInBfloat16(MixedPrecision):
     """Outputs that are never widened."""
 
-    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+    def apply(self, parameters: Any, x: Any, layout: Layout) -> Any:
         """The loss is computed of bfloat16, in bfloat16."""
         return super().apply(parameters, x, layout).astype(jnp.bfloat16)
 

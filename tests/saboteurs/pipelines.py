@@ -13,7 +13,7 @@ from jax.lax import optimization_barrier, ppermute, psum
 from meshproof.contract import Slot
 from reference_impl.forms.pipeline import DIRECTIONS, NONE, Hop, Pipeline, Row
 from reference_impl.forms.pipelined import Pipelined
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_interleaved, pipeline_zero_bubble
 from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units, zero_bubble
 from tests.saboteurs.planting import plant
@@ -36,7 +36,7 @@ def by_engine(engine: type[Pipeline], sums_head: bool = True) -> Any:
     """GPipe's loss and gradients by another engine."""
 
     def loss_and_gradients(model: Any, schedule: Any, parameters: Any, batch: Any) -> Any:
-        value, gradients = engine(model, schedule, Whole()).run(parameters, batch)
+        value, gradients = engine(model, schedule, Layout()).run(parameters, batch)
         ends = {"input": psum(gradients["input"], "stage")}
         ends |= {"head": psum(gradients["head"], "stage")} if sums_head else {}
         return psum(value, "stage"), {**gradients, **ends}

@@ -15,7 +15,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.hybrid import Hybrid
 from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
@@ -131,7 +131,7 @@ plant("replicas_summed", Manual, hsdp_shard_map.PAGE, HYBRID, "NUM-2", "NUM-3", 
 plant("hsdp_by_layout_alone", JaxForm, hsdp.PAGE, HYBRID, "COM-7", "COM-4", "COM-11")
 
 
-class TransposedByType(Whole):
+class TransposedByType(Layout):
     """f and g that are each other's transpose only as long as JAX checks what varies."""
 
     def enter(self, x: Any, into: str) -> Any:
@@ -151,7 +151,7 @@ class ReducesOverData(tensor_parallel_shard_map.Megatron):
         return psum(y, "data") if over == "mlp" else y
 
 
-def by(layout: Whole) -> dict[str, Any]:
+def by(layout: Layout) -> dict[str, Any]:
     """Tensor parallelism with this layout."""
 
     def loss(model: Any, parameters: Any, batch: Any) -> Any:
@@ -186,7 +186,7 @@ def ranks_parameters(model: Any, parameters: Any, batch: Any) -> Any:
     whole = shards.gather(parameters)
     values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(whole)])
     first = values[jnp.argsort(jnp.argsort(values))][0]
-    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Layout())
     return pmean(loss + 0 * first, "data"), shards.scatter_mean(gradients)
 
 

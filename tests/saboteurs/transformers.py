@@ -16,7 +16,7 @@ from reference_impl.forms.layouts import Annotated
 from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
 from reference_impl.models.gpt import GPT
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import (
@@ -82,19 +82,19 @@ class LooksAhead(Annotated):
 class OneByOne(Annotated):
     """Query, key and value as three products, as attention modules have them."""
 
-    products = Whole.products
+    products = Layout.products
 
 
 class Unshared(Annotated):
     """A token table that is looked up and multiplied with as if these were two."""
 
-    share, use = Whole.share, Whole.use
+    share, use = Layout.share, Layout.use
 
 
 class KeepsAll(Rematerialised):
     """Blocks whose activations are all kept, and whose parameters are."""
 
-    bring, apply = Modified.bring, Modified.apply
+    reshard, apply = Modified.reshard, Modified.apply
 
 
 def with_dropout(network: GPT) -> Any:
@@ -115,7 +115,7 @@ def laid_out_by(layout: type[Annotated]) -> Any:
 plant("healthy_gpt", of_gpt(JaxForm), fsdp_tensor_parallel.PAGE, BOTH)
 plant("looks_ahead", laid_out_by(LooksAhead), single_device.PAGE, ONE, "NUM-1", "NUM-4")
 form = of_gpt(JaxForm, NormalisesShards(blocks=1))
-plant("normalises_shards", form, fsdp_tensor_parallel.PAGE, BOTH, "NUM-2", "NUM-4")
+plant("normalises_shards", form, fsdp_tensor_parallel.PAGE, BOTH, "NUM-2", "NUM-4", "SHD-7")
 plant("normalises_shards", form, fsdp_tensor_parallel.PAGE, TALL, "NUM-2", "NUM-4", "SHD-7", another_case=True)
 plant("examples_and_heads_swapped", of_gpt(SwapsAxes), fsdp_tensor_parallel.PAGE, BOTH, "COM-5", "COM-6", "COM-11")
 plant("input_reduced_three_times", laid_out_by(OneByOne), tensor_parallel.PAGE, MODEL, "COM-5", "COM-11")

@@ -34,7 +34,7 @@ plant("frameworks_apart", JaxForm, data_parallel.PAGE, DATA)
 form = trained_by(Momentum(decay=0.8), NnxForm)
 plant("frameworks_apart", form, data_parallel.PAGE, DATA, "NUM-8", another_case=True)
 slow, fast = (trained_by(Momentum(learning_rate=rate), JaxForm) for rate in (0.02, 0.04))  # the linear scaling rule
-plant("rate_grows_with_data_axis", slow, fsdp_tensor_parallel.PAGE, BOTH)
+plant("rate_grows_with_data_axis", slow, fsdp_tensor_parallel.PAGE, BOTH, "SHD-7")
 plant("rate_grows_with_data_axis", fast, fsdp_tensor_parallel.PAGE, TALL, "SHD-7", another_case=True)
 
 

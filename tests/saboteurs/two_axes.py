@@ -18,7 +18,7 @@ from jax.lax import optimization_barrier, pmean, scan
 from meshproof.contract import Communication, Contract, leaves
 from reference_impl.compat import varying
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers.accumulation import Accumulated, split
 from reference_impl.page import Budget, all_gather, all_reduce
@@ -85,7 +85,7 @@ WHOLE = sum(prod(shape) * 4 for path, shape in leaves(MLP().shapes) if "embed" n
 def gathers_in_turn(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP over two axes: over the inner one, then over the outer one."""
     outer, inner = Shards(model, OVER_BOTH, "outer"), Shards(model, OVER_BOTH, "inner")
-    return pmean(model.loss(outer.gather(inner.gather(parameters)), batch, Whole()), ("outer", "inner"))
+    return pmean(model.loss(outer.gather(inner.gather(parameters)), batch, Layout()), ("outer", "inner"))
 
 
 def in_turn(gathers_again: bool) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def in_turn(gathers_again: bool) -> Callable[..., Any]:
 
     def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
         outer, inner = Shards(model, OVER_BOTH, "outer"), Shards(model, OVER_BOTH, "inner")
-        loss, gradients = jax.value_and_grad(model.loss)(outer.gather(inner.gather(parameters)), batch, Whole())
+        loss, gradients = jax.value_and_grad(model.loss)(outer.gather(inner.gather(parameters)), batch, Layout())
         squares = inner.gather(jax.tree.map(jnp.square, dict(parameters))) if gathers_again else {}
         loss += 0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(squares))
         return pmean(loss, ("outer", "inner")), inner.scatter_mean(outer.scatter_mean(gradients))
@@ -134,12 +134,12 @@ BOTH_AXES = ("outer", "inner")
 
 def averaged(model: Any, parameters: Any, batch: Any) -> Any:
     """Data parallelism over two axes."""
-    return pmean(model.loss(parameters, batch, Whole()), BOTH_AXES)
+    return pmean(model.loss(parameters, batch, Layout()), BOTH_AXES)
 
 
 def averaged_gradients(model: Any, parameters: Any, batch: Any) -> Any:
     """Its gradients, reduced over both at once."""
-    return pmean(jax.value_and_grad(model.loss)(parameters, batch, Whole()), BOTH_AXES)
+    return pmean(jax.value_and_grad(model.loss)(parameters, batch, Layout()), BOTH_AXES)
 
 
 def updates_in_turn(times: int) -> Callable[..., Any]:
@@ -183,7 +183,7 @@ def reduces_each_microbatch(model: Any, parameters: Any, batch: Any) -> Any:
     whole = shards.gather(jax.tree.map(lambda shard: varying(shard, "replica"), dict(parameters)))
 
     def one(part: Any) -> Any:
-        loss, gradients = jax.value_and_grad(model.model.loss)(whole, part, Whole())
+        loss, gradients = jax.value_and_grad(model.model.loss)(whole, part, Layout())
         return pmean(pmean(loss, "data"), "replica"), pmean(shards.scatter_mean(gradients), "replica")
 
     def add(mean: Any, part: Any) -> Any:

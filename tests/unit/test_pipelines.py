@@ -10,7 +10,7 @@ from meshproof.contract import leaves
 from meshproof.measures.pipeline_schedules import count
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.forms.pipelined import Pipelined
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.models.stacked_mlp import StackedMLP
 from reference_impl.strategies import (
@@ -72,7 +72,7 @@ def test_any_schedule_gives_the_gradients_of_the_whole(page, stages, microbatche
     batch = next(iter(form.batches(1)))
     state, placed = form.load(start), form.shard_batch(batch)
     model = MLP(form.network.widths)
-    loss, gradients = jax.value_and_grad(model.loss)(start, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(start, batch, Layout())
     assert float(form.loss(state, placed)) == pytest.approx(float(loss), rel=1e-6)
     seen = dict(leaves(form.gradients(state, placed)))
     assert seen.keys() == dict(leaves(gradients)).keys()
@@ -97,8 +97,8 @@ def test_the_stacked_network_is_the_mlp():
     form = small(pipeline_gpipe.PAGE, 1, 2)
     start = form.truth.initial_parameters()
     x = next(iter(form.batches(1)))["x"]
-    stacked = SMALL.apply(SMALL.stack(start, range(8)), x, Whole())
-    np.testing.assert_allclose(stacked, MLP(SMALL.widths).apply(start, x, Whole()), rtol=1e-5, atol=1e-5)
+    stacked = SMALL.apply(SMALL.stack(start, range(8)), x, Layout())
+    np.testing.assert_allclose(stacked, MLP(SMALL.widths).apply(start, x, Layout()), rtol=1e-5, atol=1e-5)
     kernel = np.asarray(StackedMLP().init(jax.random.key(0))["up"]["kernel"])
     assert kernel.std() * np.sqrt(128) == pytest.approx(1, rel=0.05)
 
@@ -118,7 +118,7 @@ def test_the_store_is_as_large_as_the_schedule_needs(schedule, places):
     With zero bubble 4 activations, and 3 gradients that wait for their weights or are handed back. What is counted from
     the slots is that, and what is on its way: two with zero bubble, else one.
     """
-    assert len(set(Pipeline(SMALL, schedule, Whole()).places.values())) == places
+    assert len(set(Pipeline(SMALL, schedule, Layout()).places.values())) == places
     assert count(schedule.slots).held == places + 1 + schedule.has_weights
 
 

@@ -136,7 +136,7 @@ class Form:
 
     @property
     def traffic(self) -> Traffic:
-        """What prices the budget."""
+        """The traffic that turns the page's budget into bytes."""
         reductions = 1 if self.explicit else self.network.promises.get("microbatches", 1)
         return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
 

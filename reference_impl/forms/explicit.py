@@ -24,7 +24,7 @@ class Typed(Annotated):
     """Activations resharded, and products typed, by a compute mapping."""
 
     def reshard(self, parameters: Tree, axes: Tree) -> Any:
-        """Parameters resharded."""
+        """Parameters, resharded to the compute mapping."""
         return reshard(parameters, self.compute.specs(axes))
 
     def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:

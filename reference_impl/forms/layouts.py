@@ -25,7 +25,7 @@ class Annotated(Layout):
         self.compute = compute
 
     def reshard(self, parameters: Tree, axes: Tree) -> Any:
-        """Parameters constrained."""
+        """Parameters, constrained to the compute mapping."""
         return with_sharding_constraint(parameters, self.compute.specs(axes))
 
     def stream(self, h_BxTxD: jax.Array) -> jax.Array:
@@ -40,7 +40,7 @@ class Annotated(Layout):
         return laid_out(x, whole, stream)
 
     def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
-        """A product, constrained."""
+        """A product, constrained to the layout of `spec_of_product`."""
         return self.place(y, self.spec_of_product(y.ndim, axes))
 
     def products(

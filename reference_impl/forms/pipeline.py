@@ -93,7 +93,7 @@ class Pipeline:
         return carry.loss, carry.gradients
 
     def period(self, hops: list[Hop], parameters: Tree, examples: Batch, carry: Carry, rows: Row) -> tuple[Carry, None]:
-        """Consecutive ticks."""
+        """One period of consecutive ticks: the body of the scan."""
         for i, hop in enumerate(hops):
             carry = self.tick(hop, parameters, examples, carry, Row(*(column[i] for column in rows)))
         return carry, None

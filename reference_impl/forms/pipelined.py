@@ -45,7 +45,7 @@ class Pipelined(ShardMapped):
 
     @cached_property
     def schedule(self) -> tuple[Slot, ...]:
-        """The schedule as data."""
+        """The slots of `timetable`, in the order of their ticks."""
         return self.timetable.slots
 
     @property
@@ -62,7 +62,7 @@ class Pipelined(ShardMapped):
 
     @property
     def traffic(self) -> PipelineTraffic:
-        """What prices the budget; the schedule prices its activations."""
+        """The traffic that turns the page's budget into bytes; activations by the schedule."""
         return PipelineTraffic(self.network, self.page, self.mesh_axes, self.batch_size, schedule=self.timetable)
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:

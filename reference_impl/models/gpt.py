@@ -88,7 +88,7 @@ class GPT(Model):
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The blocks."""
+        """``block_0``, ``block_1`` and so on."""
         return tuple(f"block_{i}" for i in range(self.blocks))
 
     @property

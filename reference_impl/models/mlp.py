@@ -63,7 +63,7 @@ class MLP(Model):
 
     @property
     def products(self) -> int:
-        """Every kernel's."""
+        """Those of all kernels."""
         return sum(d * f for d, f in pairwise(self.widths))
 
     def truth(self, optimizer: Optimizer) -> MLPTruth:

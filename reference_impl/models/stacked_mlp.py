@@ -41,7 +41,7 @@ class StackedMLP(mlp.MLP):
 
     @property
     def pairs(self) -> int:
-        """L."""
+        """L, the number of pairs."""
         return len(self.widths) // 2 - 1
 
     @property

@@ -37,7 +37,7 @@ class Masked(Modified):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """The name of the field."""
+        """The model's, and the name of the mask."""
         return self.model.promises | {"mask": "mask"}
 
     def truth(self, optimizer: Optimizer) -> MaskedTruth:

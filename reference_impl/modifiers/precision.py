@@ -28,7 +28,7 @@ class MixedPrecision(Modified):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """The dtype of the activations."""
+        """The model's, and the dtype of activations."""
         return self.model.promises | {"compute_dtype": "bfloat16"}
 
     def truth(self, optimizer: Optimizer) -> ModelTruth:

@@ -32,7 +32,7 @@ class Rematerialised(Modified):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """That it does so."""
+        """The model's, and that the backward pass recomputes."""
         return self.model.promises | {"rematerialises": True}
 
     def reshard(self, parameters: Mapping[str, Any], layout: Layout) -> Any:

@@ -49,7 +49,7 @@ class Ring(Layout):
     """Each device has its own part of the sequence; the others' keys and values arrive one part at a time."""
 
     def attend(self, q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
-        """Around the ring."""
+        """Over the whole sequence; keys and values go round the ring."""
         return ring_attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, over="context")
 
 

@@ -37,7 +37,7 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-    """The group's, averaged over the groups."""
+    """Those of each group, averaged over the groups."""
     own = jax.tree.map(lambda shard: varying(shard, "replica"), parameters)
     within_group = fsdp_shard_map.loss_and_gradients(model, own, batch)
     with jax.named_scope("synchronize_gradients"):

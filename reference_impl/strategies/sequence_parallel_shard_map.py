@@ -48,7 +48,7 @@ class SplitSequence(Layout):
     """Between the regions each device has its own part of the sequence, within them its own heads."""
 
     def enter(self, x: jax.Array, into: str) -> jax.Array:
-        """The whole sequence."""
+        """The whole sequence, gathered."""
         return all_gather(x, "model", axis=1, tiled=True)
 
     def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:

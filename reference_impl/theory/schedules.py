@@ -43,12 +43,12 @@ class Schedule:
 
     @cached_property
     def microbatches(self) -> int:
-        """M."""
+        """M, the number of microbatches."""
         return 1 + max(slot.microbatch for slot in self.slots)
 
     @cached_property
     def chunks(self) -> int:
-        """V."""
+        """V, the number of chunks of each stage."""
         return 1 + max(slot.chunk for slot in self.slots)
 
     @cached_property
@@ -102,7 +102,7 @@ class Schedule:
 
     @cached_property
     def depths(self) -> int:
-        """V·S."""
+        """V·S, the number of chunks of all stages."""
         return self.chunks * self.stages
 
     def work(self, slot: Slot) -> Work:

@@ -27,7 +27,7 @@ class Detuned(JaxForm):
 
 def strategies():
     for form, variant in ((JaxForm, "right"), (Detuned, "wrong")):
-        yield form(single_device, {"data": 1}, Momentum(), MLP(widths=(16, 8, 16, 4)), variant=variant)
+        yield form(single_device.PAGE, {"data": 1}, Momentum(), MLP(widths=(16, 8, 16, 4)), variant=variant)
 """
 """An implementation with a right strategy, and one that does not train as its truth says."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from pathlib import Path
-from types import ModuleType
 
 from meshproof.files import insert, replace_text
 from reference_impl import strategies
 from reference_impl.forms.base import Form
+from reference_impl.page import Page
 
 NAME = "strategies"
 HEAD = "| strategy | parameters | gradients | optimizer state | a step moves | cases |\n|---|---|---|---|---|---|"
@@ -17,24 +17,22 @@ HEAD = "| strategy | parameters | gradients | optimizer state | a step moves | c
 
 def table() -> str:
     """One row for each page: its mappings, its budget, and what it is run on, in Markdown."""
-    forms: dict[ModuleType, list[Form]] = defaultdict(list)
+    forms: dict[str, list[Form]] = defaultdict(list)
     for form in strategies():
-        forms[form.page].append(form)
-    pages = sorted(forms, key=lambda page: page.__name__)
-    return "\n".join([HEAD, *(row(page, forms[page]) for page in pages)])
+        forms[form.name].append(form)
+    return "\n".join([HEAD, *(row(forms[name][0].page, forms[name]) for name in sorted(forms))])
 
 
-def row(page: ModuleType, forms: list[Form]) -> str:
+def row(page: Page, forms: list[Form]) -> str:
     """The row of one page. That every step reduces its metrics goes without saying."""
-    name = page.__name__.rpartition(".")[2]
-    lines = [line for line in page.COMMUNICATION.step if line.payload != "metrics"]
+    lines = [line for line in page.communication.step if line.payload != "metrics"]
     moves = "<br>".join(dict.fromkeys(map(str, lines))) or "nothing"
     frameworks: dict[str, set[str]] = defaultdict(set)
     for form in forms:
         frameworks[form.model].add(form.framework)
     cases = "<br>".join(f"{model}: {', '.join(sorted(found))}" for model, found in sorted(frameworks.items()))
-    link = f"[`{name}`](reference_impl/strategies/{name}.py)"
-    return f"| {link} | {page.PARAMETERS} | {page.GRADIENTS} | {page.OPTIMIZER} | {moves} | {cases} |"
+    link = f"[`{page.name}`](reference_impl/strategies/{page.name}.py)"
+    return f"| {link} | {page.parameters} | {page.gradients} | {page.optimizer} | {moves} | {cases} |"
 
 
 if __name__ == "__main__":

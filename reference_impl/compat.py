@@ -12,7 +12,7 @@ from packaging.version import Version
 def varying(value: jax.Array, axis: str | tuple[str, ...]) -> jax.Array:
     """``value``, replicated over ``axis`` (or several) in ``shard_map``, typed as if every device had its own.
 
-    A gradient with respect to it is then this device's own: nothing is summed over ``axis`` behind one's back.
+    A gradient with respect to it is then this device's own; of a replicated value it would be psum-ed over ``axis``.
     Called ``pvary`` up to JAX 0.8.1, ``pcast`` from 0.8.2 on.
     """
     if hasattr(jax.lax, "pcast"):
@@ -40,8 +40,8 @@ def reshard(tree: Any, specs: Any) -> Any:
 BARRIERS_HOLD = Version(jax.__version__) >= Version("0.11.1")
 """Whether XLA:CPU keeps optimization barriers until a program is scheduled.
 
-Older ones drop them before. What shall be computed anew may then be computed as early as what it would replace, so that
-both are held; and a gather by hand is taken for the one that it repeats.
+Older ones drop them before. A recomputation may then run as early as the computation that it replaces, so that both
+results are held; and a gather by hand is merged with the one that it repeats.
 """
 
 NNX_OPTIMIZER_SHARDING = Version(flax.__version__) >= Version("0.12.7")

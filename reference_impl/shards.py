@@ -17,7 +17,7 @@ from reference_impl.models import Model
 
 
 def make_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
-    """Parameters as each device's own copy, along the axes of ``over`` that do not split them by ``mapping``."""
+    """Parameters, ``varying`` along those axes of ``over`` that do not split them by ``mapping``."""
 
     def own(leaf: jax.Array, axes: Axes) -> jax.Array:
         return reduce(varying, shared_over(axes, mapping, over), leaf)
@@ -26,7 +26,7 @@ def make_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree
 
 
 def sum_of_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
-    """The sum of all devices' gradients along ``over``; what a device does not share holds it already."""
+    """The sum of each gradient over those axes of ``over`` that do not split its parameter."""
 
     def total(leaf: jax.Array, axes: Axes) -> jax.Array:
         return psum(leaf, shared_over(axes, mapping, over))
@@ -35,12 +35,12 @@ def sum_of_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tr
 
 
 def mean_of_own(tree: Tree, model: Model, mapping: Mapping, over: MeshAxes) -> Tree:
-    """The same, divided by the number of devices: the gradient of the mean of their losses."""
+    """`sum_of_own` divided by the number of devices: the gradient of the mean of their losses."""
     return jax.tree.map(lambda total: total / axis_size(over), sum_of_own(tree, model, mapping, over))  # type: ignore[no-any-return]
 
 
 def shared_over(axes: Axes, mapping: Mapping, over: MeshAxes) -> MeshAxes:
-    """Those of the mesh axes along which all devices hold the same part of an array with these logical axes."""
+    """The mesh axes of ``over`` along which an array with these logical axes is replicated."""
     return tuple(axis for axis in over if axis not in mapping.split(axes))
 
 
@@ -53,7 +53,7 @@ class Shards:
     over: str
 
     def gather(self, tree: Tree) -> Tree:
-        """The whole parameters, as each device's own; those that are not split are merely made its own."""
+        """The whole parameters, ``varying`` along ``over``: a gradient with respect to them is this device's own."""
         return self.each(
             lambda shard, dimension: all_gather(shard, self.over, axis=dimension, tiled=True),
             lambda whole: varying(whole, self.over),
@@ -61,11 +61,11 @@ class Shards:
         )
 
     def gather_equal(self, tree: Tree) -> Tree:
-        """The whole parameters, the same on every device, and typed so."""
+        """The whole parameters, typed as replicated along ``over``."""
         return self.each(lambda shard, dimension: gather_equal(shard, self.over, dimension), lambda whole: whole, tree)
 
     def scatter_sum(self, tree: Tree) -> Tree:
-        """Each device's shard of the sum of all devices' trees; the whole sum, where it is not split."""
+        """Each device's shard of the sum of all devices' trees; the whole sum of leaves that are not split."""
         return self.each(
             lambda whole, dimension: psum_scatter(whole, self.over, scatter_dimension=dimension, tiled=True),
             lambda whole: psum(whole, self.over),
@@ -73,11 +73,11 @@ class Shards:
         )
 
     def scatter_mean(self, tree: Tree) -> Tree:
-        """The same of the mean."""
+        """`scatter_sum` divided by the number of devices."""
         return self.scatter_sum(jax.tree.map(lambda whole: whole / self.size, dict(tree)))
 
     def own(self, tree: Tree) -> Tree:
-        """Each device's shard of what every device holds whole."""
+        """Each device's shard of replicated leaves."""
         return self.each(self.cut, lambda whole: whole, tree)
 
     def cut(self, whole: jax.Array, dimension: int) -> jax.Array:

@@ -16,9 +16,9 @@ from reference_impl.truth import Momentum
 
 def cases() -> Iterator[Form]:
     """Plain JAX and NNX: annotated, and by ``pmap``."""
-    for page, axes in ((single_device, {"data": 1}), (data_parallel, {"data": 8}), (fsdp, {"data": 8})):
-        plain = EvaluatedForm if page is data_parallel else JaxForm
+    for page, axes in ((single_device.PAGE, {"data": 1}), (data_parallel.PAGE, {"data": 8}), (fsdp.PAGE, {"data": 8})):
+        plain = EvaluatedForm if page is data_parallel.PAGE else JaxForm
         yield plain(page, axes, Momentum(), CNN())
         yield NnxForm(page, axes, Momentum(), CNN())
-    yield JaxPmap(data_parallel_pmap, {"data": 8}, Momentum(), CNN())
-    yield NnxPmap(data_parallel_pmap, {"data": 8}, Momentum(), CNN())
+    yield JaxPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum(), CNN())
+    yield NnxPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum(), CNN())

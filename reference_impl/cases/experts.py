@@ -21,13 +21,13 @@ from reference_impl.truth import Momentum
 EXPERT, WIDE, TALL = {"expert": 8}, {"data": 2, "expert": 4}, {"data": 4, "expert": 2}
 
 ANNOTATED = (
-    (single_device, {"data": 1}),
-    (data_parallel, {"data": 8}),
-    (expert_parallel, EXPERT),
-    (expert_fsdp, WIDE),
-    (expert_fsdp, TALL),
+    (single_device.PAGE, {"data": 1}),
+    (data_parallel.PAGE, {"data": 8}),
+    (expert_parallel.PAGE, EXPERT),
+    (expert_fsdp.PAGE, WIDE),
+    (expert_fsdp.PAGE, TALL),
 )
-MANUAL = ((expert_parallel_shard_map, EXPERT), (expert_fsdp_shard_map, WIDE))
+MANUAL = ((expert_parallel_shard_map.PAGE, EXPERT), (expert_fsdp_shard_map.PAGE, WIDE))
 
 
 def cases() -> Iterator[Form]:

@@ -21,11 +21,11 @@ from reference_impl.strategies import (
 from reference_impl.truth import Momentum
 
 ANNOTATED = (
-    (single_device, {"data": 1}),
-    (data_parallel, {"data": 8}),
-    (fsdp, {"data": 8}),
-    (tensor_parallel, {"model": 8}),
-    (fsdp_tensor_parallel, {"data": 2, "model": 4}),
+    (single_device.PAGE, {"data": 1}),
+    (data_parallel.PAGE, {"data": 8}),
+    (fsdp.PAGE, {"data": 8}),
+    (tensor_parallel.PAGE, {"model": 8}),
+    (fsdp_tensor_parallel.PAGE, {"data": 2, "model": 4}),
 )
 WIDE = MLP(widths=(64, 8192, 10))
 """The large model of the tutorial "Distributed Training with Flax", whose 8192 columns its mesh of 2×4 is for.
@@ -38,7 +38,7 @@ def cases() -> Iterator[Form]:
     """The annotated pages; ``pmap`` and the wide model, beside their plain JAX forms."""
     for page, axes in ANNOTATED:
         yield LinenForm(page, axes, Momentum())
-    yield JaxPmap(data_parallel_pmap, {"data": 8}, Momentum())
-    yield LinenPmap(data_parallel_pmap, {"data": 8}, Momentum())
+    yield JaxPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum())
+    yield LinenPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum())
     for form in (JaxForm, LinenForm):
-        yield form(data_tensor_parallel, {"data": 2, "model": 4}, Momentum(), WIDE, variant="wide")
+        yield form(data_tensor_parallel.PAGE, {"data": 2, "model": 4}, Momentum(), WIDE, variant="wide")

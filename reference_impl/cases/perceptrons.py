@@ -38,61 +38,61 @@ HYBRID = {"replica": 2, "data": 4}
 WIDE, TALL = {"data": 2, "model": 4}, {"data": 4, "model": 2}
 
 ANNOTATED = (
-    (single_device, ONE),
-    (data_parallel, DATA),
-    (zero1, DATA),
-    (zero2, DATA),
-    (fsdp, DATA),
-    (tensor_parallel, MODEL),
-    (data_tensor_parallel, WIDE),
-    (fsdp_tensor_parallel, WIDE),
-    (fsdp_tensor_parallel, TALL),
+    (single_device.PAGE, ONE),
+    (data_parallel.PAGE, DATA),
+    (zero1.PAGE, DATA),
+    (zero2.PAGE, DATA),
+    (fsdp.PAGE, DATA),
+    (tensor_parallel.PAGE, MODEL),
+    (data_tensor_parallel.PAGE, WIDE),
+    (fsdp_tensor_parallel.PAGE, WIDE),
+    (fsdp_tensor_parallel.PAGE, TALL),
 )
 MANUAL = (
-    (data_parallel_shard_map, DATA),
-    (zero1_shard_map, DATA),
-    (zero2_shard_map, DATA),
-    (fsdp_shard_map, DATA),
-    (hsdp_shard_map, HYBRID),
-    (tensor_parallel_shard_map, MODEL),
-    (fsdp_tensor_parallel_shard_map, WIDE),
+    (data_parallel_shard_map.PAGE, DATA),
+    (zero1_shard_map.PAGE, DATA),
+    (zero2_shard_map.PAGE, DATA),
+    (fsdp_shard_map.PAGE, DATA),
+    (hsdp_shard_map.PAGE, HYBRID),
+    (tensor_parallel_shard_map.PAGE, MODEL),
+    (fsdp_tensor_parallel_shard_map.PAGE, WIDE),
 )
 EXPLICIT = (
-    (data_parallel, DATA),
-    (zero1, DATA),
-    (zero2, DATA),
-    (fsdp, DATA),
-    (tensor_parallel, MODEL),
-    (fsdp_tensor_parallel, WIDE),
+    (data_parallel.PAGE, DATA),
+    (zero1.PAGE, DATA),
+    (zero2.PAGE, DATA),
+    (fsdp.PAGE, DATA),
+    (tensor_parallel.PAGE, MODEL),
+    (fsdp_tensor_parallel.PAGE, WIDE),
 )
 ADAM = (
-    (JaxForm, single_device, ONE),
-    (JaxForm, data_parallel, DATA),
-    (JaxForm, fsdp, DATA),
-    (JaxForm, fsdp_tensor_parallel, WIDE),
-    (NnxForm, data_parallel, DATA),
-    (NnxForm, fsdp, DATA),
-    (Manual, fsdp_shard_map, DATA),
+    (JaxForm, single_device.PAGE, ONE),
+    (JaxForm, data_parallel.PAGE, DATA),
+    (JaxForm, fsdp.PAGE, DATA),
+    (JaxForm, fsdp_tensor_parallel.PAGE, WIDE),
+    (NnxForm, data_parallel.PAGE, DATA),
+    (NnxForm, fsdp.PAGE, DATA),
 )
-AVERAGED = ((single_device, ONE), (data_tensor_parallel, WIDE))
+AVERAGED = ((single_device.PAGE, ONE), (data_tensor_parallel.PAGE, WIDE))
 """Trained with the averaging momentum, and on targets, as the tutorial does that teaches it."""
 
 
 def cases() -> Iterator[Form]:
     """Plain JAX, NNX and by hand; SGD with momentum in both its forms, and Adam."""
     for page, axes in ANNOTATED:
-        plain = EvaluatedForm if page is data_parallel else JaxForm
+        plain = EvaluatedForm if page is data_parallel.PAGE else JaxForm
         yield plain(page, axes, Momentum())
-        if page.OPTIMIZER == page.PARAMETERS or NNX_OPTIMIZER_SHARDING:
+        if page.optimizer == page.parameters or NNX_OPTIMIZER_SHARDING:
             yield NnxForm(page, axes, Momentum())
-    yield VariablesForm(fsdp, DATA, Momentum(), variant="out_sharding")
-    yield Hybrid(hsdp, HYBRID, Momentum())
+    yield VariablesForm(fsdp.PAGE, DATA, Momentum(), variant="out_sharding")
+    yield Hybrid(hsdp.PAGE, HYBRID, Momentum())
     for page, axes in EXPLICIT:
         yield Explicit(page, axes, Momentum(), variant="explicit")
     for page, axes in MANUAL:
         yield Manual(page, axes, Momentum())
     for form, page, axes in ADAM:
         yield form(page, axes, Adam(), variant="adam")
+    yield Manual(fsdp_shard_map.PAGE, DATA, Adam(), variant="adam")
     for page, axes in AVERAGED:
         for framework in (JaxForm, NnxForm):
             yield framework(page, axes, AveragedMomentum(), MLP(criterion="mean_squared_error"), variant="averaged")

@@ -23,10 +23,10 @@ STAGES, SPLIT_STAGES, CUBE = {"stage": 4}, {"stage": 2, "model": 4}, {"stage": 2
 
 def cases() -> Iterator[Form]:
     """With eight microbatches, also without JAX's check of what varies; and with two, which is warned of."""
-    for page in (pipeline_gpipe, pipeline_1f1b, pipeline_zero_bubble, pipeline_interleaved):
+    for page in (pipeline_gpipe.PAGE, pipeline_1f1b.PAGE, pipeline_zero_bubble.PAGE, pipeline_interleaved.PAGE):
         yield Pipelined(page, STAGES, Momentum())
-    yield Pipelined(pipeline_tensor_parallel, SPLIT_STAGES, Momentum())
-    for page in (parallel_3d, parallel_3d_fsdp):
+    yield Pipelined(pipeline_tensor_parallel.PAGE, SPLIT_STAGES, Momentum())
+    for page in (parallel_3d.PAGE, parallel_3d_fsdp.PAGE):
         yield Pipelined(page, CUBE, Momentum())
     with warnings.catch_warnings(action="ignore"):
-        yield Pipelined(pipeline_gpipe, STAGES, Momentum(), variant="starved", microbatches=2)
+        yield Pipelined(pipeline_gpipe.PAGE, STAGES, Momentum(), variant="starved", microbatches=2)

@@ -33,29 +33,34 @@ from reference_impl.truth import Adam, Momentum
 ONE, PAIR, DATA, MODEL = {"data": 1}, {"data": 2}, {"data": 8}, {"model": 8}
 WIDE = {"data": 2, "model": 4}
 MESHES = [{"data": data, "model": 8 // data} for data in (2, 1, 4, 8)]
-LANGUAGE_MODELS = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_parallel, WIDE))
-ANNOTATED = ((data_parallel, DATA), (fsdp, DATA), (sequence_parallel, WIDE), (fsdp_tensor_parallel, WIDE))
+LANGUAGE_MODELS = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA), (fsdp_tensor_parallel.PAGE, WIDE))
+ANNOTATED = (
+    (data_parallel.PAGE, DATA),
+    (fsdp.PAGE, DATA),
+    (sequence_parallel.PAGE, WIDE),
+    (fsdp_tensor_parallel.PAGE, WIDE),
+)
 MANUAL = (
-    (tensor_parallel_shard_map, MODEL),
-    (vocabulary_parallel, MODEL),
-    (sequence_parallel_shard_map, WIDE),
-    (sequence_parallel_collective_matmul, WIDE),
-    (context_parallel, {"data": 2, "context": 4}),
-    (context_parallel_all_gather, {"data": 2, "context": 4}),
-    (context_parallel_all_to_all, {"data": 2, "context": 4}),
-    (fsdp_context_parallel, {"data": 4, "context": 2}),
+    (tensor_parallel_shard_map.PAGE, MODEL),
+    (vocabulary_parallel.PAGE, MODEL),
+    (sequence_parallel_shard_map.PAGE, WIDE),
+    (sequence_parallel_collective_matmul.PAGE, WIDE),
+    (context_parallel.PAGE, {"data": 2, "context": 4}),
+    (context_parallel_all_gather.PAGE, {"data": 2, "context": 4}),
+    (context_parallel_all_to_all.PAGE, {"data": 2, "context": 4}),
+    (fsdp_context_parallel.PAGE, {"data": 4, "context": 2}),
 )
 REMATERIALISED = (
-    (JaxForm, single_device, ONE),
-    (JaxForm, fsdp, PAIR),
-    (JaxForm, fsdp_tensor_parallel, WIDE),
-    *([(Manual, fsdp_blockwise_shard_map, PAIR)] if BARRIERS_HOLD else []),
+    (JaxForm, single_device.PAGE, ONE),
+    (JaxForm, fsdp.PAGE, PAIR),
+    (JaxForm, fsdp_tensor_parallel.PAGE, WIDE),
+    *([(Manual, fsdp_blockwise_shard_map.PAGE, PAIR)] if BARRIERS_HOLD else []),
 )
 """On so few devices that each has more activations than gradients: else a step's peak is not theirs.
 
-By hand only where the compiler does not take the second gather for the first.
+By hand only where the compiler does not merge the second gather with the first.
 """
-DRAWN = ((single_device, ONE), (data_parallel, DATA), (fsdp_tensor_parallel, WIDE))
+DRAWN = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA), (fsdp_tensor_parallel.PAGE, WIDE))
 OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
 BLOCK, DROPPED = GPT(blocks=1), GPT(blocks=1, dropout=0.1)
 
@@ -64,11 +69,11 @@ def cases() -> Iterator[Form]:
     """The language model of two blocks; and one block in plain JAX, NNX and by hand, and with dropout."""
     for page, axes in LANGUAGE_MODELS:
         yield JaxForm(page, axes, OPTIMIZER, GPT(), batch_size=BATCH)
-    yield Manual(fsdp_blockwise_shard_map, PAIR, OPTIMIZER, GPT(), batch_size=BATCH)
+    yield Manual(fsdp_blockwise_shard_map.PAGE, PAIR, OPTIMIZER, GPT(), batch_size=BATCH)
     for page, axes in ANNOTATED:
         yield JaxForm(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for axes in MESHES:
-        yield NnxForm(fsdp_tensor_parallel, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
+        yield NnxForm(fsdp_tensor_parallel.PAGE, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for page, axes in MANUAL:
         yield Manual(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for form, page, axes in REMATERIALISED:

@@ -1,8 +1,8 @@
 """Annotated strategies in plain JAX: the page's three mappings, handed to the compiler.
 
-The compute mapping binds everything that enters the computation, parameters too: for FSDP that constraint *is* the
-all-gather and its transpose the reduce-scatter. The storage mappings bind everything that leaves the step. With
-storage annotated alone the compiler is free to move activations instead, and does.
+The compute mapping constrains everything that enters the computation, parameters too: for FSDP that constraint *is*
+the all-gather, and its transpose the reduce-scatter. The storage mappings constrain everything that leaves the step.
+Where only storage is annotated, the compiler is free to move activations instead, and does.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class JaxForm(Form):
     def state_specs(self) -> TrainState:
         """The storage layout of a whole state."""
         shapes = jax.eval_shape(self.network.init, jax.random.key(0))
-        moments = self.page.OPTIMIZER.specs(self.network.axes)
+        moments = self.page.optimizer.specs(self.network.axes)
         return TrainState(
-            self.page.PARAMETERS.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
+            self.page.parameters.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
         )
 
     @cached_property
     def init(self) -> OnMesh:
-        """Key to a state that is sharded from birth: no device ever holds a whole sharded parameter."""
+        """Key to a state, sharded by ``out_shardings``: no device ever holds a whole sharded parameter."""
         return self.compile(
             lambda key: self.start.jitted(self.init_parameters.jitted(key)),
             out_shardings=self.on_mesh(self.state_specs),
@@ -81,10 +81,10 @@ class JaxForm(Form):
 
     @cached_property
     def gradients(self) -> OnMesh:
-        """The gradients, laid out as the page keeps them."""
+        """The gradients, sharded by the page's mapping."""
         return self.compile(
             lambda state, batch: self.loss_and_gradients(state.parameters, batch)[1],
-            out_shardings=self.on_mesh(self.page.GRADIENTS.specs(self.network.axes)),
+            out_shardings=self.on_mesh(self.page.gradients.specs(self.network.axes)),
         )
 
     def parameters(self, state: TrainState) -> Tree:
@@ -101,16 +101,20 @@ class JaxForm(Form):
         return self.update(state, gradients), {"loss": loss}
 
     def update(self, state: TrainState, gradients: Tree) -> TrainState:
-        """The optimizer, elementwise: it updates the part of a parameter whose state it keeps.
+        """The optimizer, elementwise: each device updates the part of a parameter whose optimizer state it holds.
 
-        Gradients that lie otherwise than that state are held as they lie: a compiler could scatter what is reduced.
+        If gradients are sharded differently from the optimizer state, a barrier keeps the compiler from turning
+        all-reduce + slice into a reduce-scatter.
         """
         with jax.named_scope("optimizer"):
-            if self.page.GRADIENTS != self.page.OPTIMIZER:
+            if self.page.gradients != self.page.optimizer:
                 gradients = optimization_barrier(gradients)
-            own, gradients = self.lay(state.parameters, self.page.OPTIMIZER), self.lay(gradients, self.page.OPTIMIZER)
+            own, gradients = (
+                self.reshard(state.parameters, self.page.optimizer),
+                self.reshard(gradients, self.page.optimizer),
+            )
             parameters, optimizer = self.optimize(own, state.optimizer, gradients)
-            return TrainState(self.lay(parameters, self.page.PARAMETERS), optimizer)
+            return TrainState(self.reshard(parameters, self.page.parameters), optimizer)
 
     def optimize(self, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
         """The new parameters and optimizer state, leaf by leaf."""
@@ -119,13 +123,13 @@ class JaxForm(Form):
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
         """The loss of the global batch."""
-        return self.loss_by(self.page.COMPUTE, parameters, batch)
+        return self.loss_by(self.page.compute, parameters, batch)
 
     def loss_by(self, compute: Mapping, parameters: Tree, batch: Batch) -> jax.Array:
-        """The loss, every parameter first brought to its compute layout, or just before its block is run."""
+        """The loss. Parameters are constrained to their compute layout first, or just before their block runs."""
         layout = self.layout(compute)
         with jax.named_scope("forward"):
-            return self.network.loss(self.network.bring(parameters, layout), batch, layout)
+            return self.network.loss(self.network.reshard(parameters, layout), batch, layout)
 
     def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
         """The loss of the global batch, and its gradients."""
@@ -134,11 +138,11 @@ class JaxForm(Form):
     def differentiate(
         self, forward: Callable[[Tree, Batch], jax.Array], parameters: Tree, batch: Batch
     ) -> tuple[jax.Array, Tree]:
-        """The loss, and its gradients back in the storage layout."""
+        """The loss, and its gradients in their storage layout."""
         loss, gradients = self.network.value_and_grad(forward)(parameters, batch)
         with jax.named_scope("synchronize_gradients"):
-            return loss, self.lay(gradients, self.page.GRADIENTS)
+            return loss, self.reshard(gradients, self.page.gradients)
 
-    def lay(self, tree: Tree, mapping: Mapping) -> Any:
-        """A tree shaped as the parameters, laid out by a mapping."""
-        return self.layout(mapping).bring(tree, self.network.axes)
+    def reshard(self, tree: Tree, mapping: Mapping) -> Any:
+        """A tree shaped as the parameters, resharded by a mapping."""
+        return self.layout(mapping).reshard(tree, self.network.axes)

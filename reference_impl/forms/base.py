@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.optimizers import MOMENTS, Optimizer
+from reference_impl.page import Page
 from reference_impl.theory.communication import Traffic
 from reference_impl.theory.flops import model_flops
 from reference_impl.theory.memory import spared
@@ -49,12 +49,12 @@ class OnMesh:
 
 @dataclass(frozen=True)
 class Form:
-    """One page on one mesh: ``page`` holds the mappings and the budget, ``mesh_axes`` the ordered axis sizes.
+    """One page on one mesh: ``mesh_axes`` are the ordered axis sizes.
 
     ``network`` is the model, ``variant`` what the case's id says beyond page, framework, model and mesh.
     """
 
-    page: ModuleType
+    page: Page
     mesh_axes: dict[str, int]
     optimizer: Optimizer
     network: Model = field(default_factory=MLP)
@@ -67,16 +67,16 @@ class Form:
     axis_type: ClassVar[AxisType] = AxisType.Auto
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` where the page's mappings cannot lay this model out on this mesh."""
+        """Raises ``ValueError`` where the page's mappings cannot shard this model on this mesh."""
         shapes = dict(leaves(self.network.shapes))
-        for mapping in (self.page.COMPUTE, self.page.PARAMETERS, self.page.GRADIENTS, self.page.OPTIMIZER):
+        for mapping in (self.page.compute, self.page.parameters, self.page.gradients, self.page.optimizer):
             for path, axes in leaves(self.network.axes):
                 mapping.check(path, axes, shapes[path], self.mesh_axes)
 
     @property
     def name(self) -> str:
         """The page's name is the strategy's."""
-        return self.page.__name__.rpartition(".")[2]
+        return self.page.name
 
     @property
     def model(self) -> str:
@@ -103,7 +103,7 @@ class Form:
         return self.network.axes
 
     def lay_out(self, rules: dict[str, str]) -> Tree:
-        """Where the parameters would lie by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
+        """The parameters' specs by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
         return Mapping(**rules).specs(self.network.axes)
 
     @property
@@ -118,16 +118,16 @@ class Form:
     @cached_property
     def contract(self) -> Contract:
         """The page's tables and budget, for this model, optimizer, mesh and batch."""
-        moments = dict(leaves(self.page.OPTIMIZER.specs(self.network.axes)))
+        moments = dict(leaves(self.page.optimizer.specs(self.network.axes)))
         state = {f"{moment}/{path}": spec for moment in MOMENTS[type(self.optimizer)] for path, spec in moments.items()}
         return Contract(
-            parameters=dict(leaves(self.page.PARAMETERS.specs(self.network.axes))),
-            gradients=dict(leaves(self.page.GRADIENTS.specs(self.network.axes))),
+            parameters=dict(leaves(self.page.parameters.specs(self.network.axes))),
+            gradients=dict(leaves(self.page.gradients.specs(self.network.axes))),
             optimizer_state=state | ({"count": PartitionSpec()} if isinstance(self.optimizer, Adam) else {}),
             batch=self.batch_specs,
-            computed=dict(leaves(self.page.COMPUTE.specs(self.network.axes))),
-            forward=self.traffic.price(self.page.COMMUNICATION.forward, backward=False),
-            step=self.traffic.price(self.page.COMMUNICATION.step, backward=True),
+            computed=dict(leaves(self.page.compute.specs(self.network.axes))),
+            forward=self.traffic.price(self.page.communication.forward, backward=False),
+            step=self.traffic.price(self.page.communication.step, backward=True),
             explicit=self.explicit,
             device_dimension=self.device_dimension,
             spared=self.spared,
@@ -136,19 +136,19 @@ class Form:
 
     @property
     def traffic(self) -> Traffic:
-        """What prices the budget."""
+        """The traffic that turns the page's budget into bytes."""
         reductions = 1 if self.explicit else self.network.promises.get("microbatches", 1)
         return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
 
     @property
     def spared(self) -> int | None:
-        """The bytes of activations that a device need not hold, where the model computes its blocks anew."""
-        return spared(self.network, self.page.COMPUTE, self.mesh_axes, self.batch_size)
+        """The bytes of activations that a device need not hold, where the model recomputes its blocks."""
+        return spared(self.network, self.page.compute, self.mesh_axes, self.batch_size)
 
     @property
     def batch_specs(self) -> dict[str, PartitionSpec]:
-        """How the fields of a batch lie on the mesh."""
-        return {field: self.page.COMPUTE.spec(axes) for field, axes in self.network.batch_axes.items()}
+        """The layout of each field of a batch."""
+        return {field: self.page.compute.spec(axes) for field, axes in self.network.batch_axes.items()}
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
         """The global batch on its devices. Raises ``ValueError`` where its size does not divide, in whole groups."""
@@ -158,8 +158,8 @@ class Form:
     def check_divides(self, batch: Batch) -> None:
         """Raises ``ValueError``, naming both numbers, where the examples do not divide among the devices, in groups."""
         for name, axes in self.network.batch_axes.items():
-            self.page.COMPUTE.check(f"batch field {name!r}", axes, batch[name].shape, self.mesh_axes)
-            share = len(batch[name]) // prod(self.mesh_axes[axis] for axis in self.page.COMPUTE.of("batch"))
+            self.page.compute.check(f"batch field {name!r}", axes, batch[name].shape, self.mesh_axes)
+            share = len(batch[name]) // prod(self.mesh_axes[axis] for axis in self.page.compute.of("batch"))
             if share % self.network.group:
                 raise ValueError(
                     f"batch field {name!r} of {len(batch[name])} examples gives each device {share}, which is not "

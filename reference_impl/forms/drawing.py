@@ -1,6 +1,6 @@
-"""Strategies of models that draw: every step draws anew, by its number and not by what a device is.
+"""Strategies of models with dropout: the masks depend on the number of the step, and not on the device.
 
-The step's number is the optimizer's count, so that it is saved, restored and sharded with the state.
+The step's number is the optimizer's count, so it is saved, restored and sharded with the state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reference_impl.forms.nnx_form import NnxForm, State
 
 
 class Drawing(JaxForm):
-    """Plain JAX forms whose batches are told how many steps were taken before them."""
+    """Plain JAX. Each batch has a field ``step``: how many steps the state has taken."""
 
     draws: ClassVar[bool] = True
 
@@ -29,10 +29,10 @@ class Drawing(JaxForm):
 
     @cached_property
     def gradients(self) -> OnMesh:
-        """The gradients, with the next step's draws, laid out as the page keeps them."""
+        """The gradients, with the next step's draws, sharded by the page's mapping."""
         return self.compile(
             lambda state, batch: self.loss_and_gradients(state.parameters, self.numbered(state, batch))[1],
-            out_shardings=self.on_mesh(self.page.GRADIENTS.specs(self.network.axes)),
+            out_shardings=self.on_mesh(self.page.gradients.specs(self.network.axes)),
         )
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
@@ -45,7 +45,7 @@ class Drawing(JaxForm):
 
 
 class NnxDrawing(NnxForm):
-    """NNX forms whose batches are told how many steps their optimizer has taken before them."""
+    """NNX. Each batch has a field ``step``: how many steps the optimizer has taken."""
 
     draws: ClassVar[bool] = True
 
@@ -56,7 +56,7 @@ class NnxDrawing(NnxForm):
 
     @cached_property
     def gradients(self) -> OnMesh:
-        """The gradients, with the next step's draws, laid out as the parameters."""
+        """The gradients, with the next step's draws, sharded as the parameters."""
 
         def drawn(state: State, batch: Batch) -> Tree:
             _, gradients = self.loss_and_gradients(state[0], self.numbered(state, batch))

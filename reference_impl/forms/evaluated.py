@@ -1,4 +1,4 @@
-"""An annotated strategy that also evaluates, on the layout that it trains on."""
+"""An annotated strategy that also evaluates, with the layout that it trains with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reference_impl.forms.base import OnMesh, TrainState
 
 
 class EvaluatedForm(JaxForm):
-    """The compiler adds the devices' sums, as the sums of one global batch."""
+    """The totals are those of one global batch: the compiler adds the devices' sums."""
 
     def evaluate(self, state: TrainState, batch: Batch) -> Totals:
         """The totals of a host batch of at most ``batch_size`` examples."""
@@ -22,7 +22,7 @@ class EvaluatedForm(JaxForm):
         """`evaluate` of a placed batch."""
 
         def evaluated(state: TrainState, batch: Batch) -> Totals:
-            in_use = self.lay(state.parameters, self.page.COMPUTE)
-            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.COMPUTE)), batch["y"])
+            in_use = self.reshard(state.parameters, self.page.compute)
+            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.compute)), batch["y"])
 
         return self.compile(evaluated)

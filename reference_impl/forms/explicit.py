@@ -1,6 +1,6 @@
 """Annotated strategies on explicit mesh axes: every array's layout is part of its type, and the compiler chooses none.
 
-Where annotated code constrains, this code reshards; and a product that sums over a split axis says how it lies.
+Where annotated code constrains, this code reshards; a product that sums over a split axis states its output's layout.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from reference_impl.mapping import Axes
 class Typed(Annotated):
     """Activations resharded, and products typed, by a compute mapping."""
 
-    def bring(self, parameters: Tree, axes: Tree) -> Any:
-        """Parameters resharded."""
+    def reshard(self, parameters: Tree, axes: Tree) -> Any:
+        """Parameters, resharded to the compute mapping."""
         return reshard(parameters, self.compute.specs(axes))
 
     def product(self, subscripts: str, x: jax.Array, w: jax.Array, over: str, axes: Axes) -> jax.Array:
-        """The einsum, typed by where it leaves to."""
+        """The einsum, with the layout in which its result leaves."""
         return jnp.einsum(subscripts, x, w, out_sharding=self.spec_of_product(len(subscripts.split("->")[1]), axes))
 
     def place(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
@@ -44,5 +44,5 @@ class Explicit(JaxForm):
 
     @cached_property
     def init_parameters(self) -> OnMesh:
-        """Key to placed parameters, drawn on automatic axes: on explicit ones every device would draw them whole."""
+        """Key to placed parameters. Drawn on automatic axes: on explicit ones every device would draw all of them."""
         return self.compile(jax.sharding.auto_axes(self.network.init, out_sharding=self.state_specs.parameters))

@@ -1,4 +1,4 @@
-"""How annotated strategies lay out activations: a compute mapping, at every place where a model asks."""
+"""The layout of an annotated strategy: a compute mapping, applied wherever a model calls its layout."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Tree
 from reference_impl.mapping import Axes, Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 
-class Annotated(Whole):
-    """Activations (batch, *axes) or (batch, length, *axes) laid out as they enter and leave a region."""
+class Annotated(Layout):
+    """Constrains activations (batch, *axes) or (batch, length, *axes) where they enter and leave a region."""
 
     def __init__(self, compute: Mapping) -> None:
         self.compute = compute
 
-    def bring(self, parameters: Tree, axes: Tree) -> Any:
-        """Parameters constrained."""
+    def reshard(self, parameters: Tree, axes: Tree) -> Any:
+        """Parameters, constrained to the compute mapping."""
         return with_sharding_constraint(parameters, self.compute.specs(axes))
 
     def stream(self, h_BxTxD: jax.Array) -> jax.Array:
-        """In the layout of ``sequence``."""
+        """Constrained to the layout of ``sequence``."""
         return self.place(h_BxTxD, self.spec(h_BxTxD.ndim, "sequence", ("embed",)))
 
     def enter(self, x: jax.Array, into: str) -> jax.Array:
-        """A whole activation, where the kernel's columns are split; its gradient returns to where it came from."""
+        """Replicated where the kernel's columns are split; the gradient goes back to the layout of ``sequence``."""
         if x.ndim < 3 or not self.compute.of(into):
             return x
         whole, stream = (self.spec(x.ndim, length, ("embed",)) for length in ("length", "sequence"))
         return laid_out(x, whole, stream)
 
     def leave(self, y: jax.Array, over: str, axes: Axes) -> jax.Array:
-        """A product, laid out."""
+        """A product, constrained to the layout of `spec_of_product`."""
         return self.place(y, self.spec_of_product(y.ndim, axes))
 
     def products(
@@ -50,36 +50,36 @@ class Annotated(Whole):
         return [self.leave(y, over, axes) for y in fan_out(subscripts, x, tuple(kernels))]
 
     def attend(self, q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
-        """Every device its own heads, of the whole sequence."""
+        """Each device computes its own heads, over the whole sequence."""
         spec = self.spec(q_BxTxHxK.ndim, "length", ("heads", "head_dim"))
         own = (self.place(x, spec) for x in (q_BxTxHxK, k_BxSxHxK, v_BxSxHxK))
         return self.place(super().attend(*own), spec)
 
     def dispatch(self, x_GxExPxM: jax.Array) -> jax.Array:
-        """Split by groups, then by experts: between the two the compiler sets an all-to-all."""
+        """Sharded by groups, then by experts: the compiler inserts an all-to-all between the two."""
         return self.at_experts(self.at_groups(x_GxExPxM))
 
     def combine(self, y_GxExPxM: jax.Array) -> jax.Array:
-        """The other way."""
+        """Sharded by experts, then by groups: the all-to-all back."""
         return self.at_groups(self.at_experts(y_GxExPxM))
 
     def at_groups(self, x_GxExPxM: jax.Array) -> jax.Array:
-        """Every device has its own groups, and of each all experts' places."""
+        """Each device has its own groups, and in them the places of all experts."""
         return self.place(x_GxExPxM, PartitionSpec(self.compute.of("batch")))
 
     def at_experts(self, x_GxExPxM: jax.Array) -> jax.Array:
-        """Every device has its own experts, and their places in the groups of all devices that have other experts."""
+        """Each device has its own experts, and their places in the groups of all devices that hold other experts."""
         experts = self.compute.of("experts")
         others = tuple(axis for axis in self.compute.of("batch") if axis not in experts)
         return self.place(x_GxExPxM, PartitionSpec(others, experts))
 
     def share(self, w: jax.Array, axes: Axes) -> jax.Array:
-        """A copy for every part of the tokens: the gradients of all uses are added there, and then reduced once."""
+        """One copy for each part of the tokens: the gradients of all uses are added in it and then reduced once."""
         copies = jnp.broadcast_to(w, (*self.parts, *w.shape))
         return self.place(copies, self.compute.spec(("batch", "sequence", *axes)))
 
     def use(self, function: Callable[[jax.Array, jax.Array], jax.Array], w: jax.Array, x_BxT: jax.Array) -> jax.Array:
-        """Every part of the tokens with its own copy."""
+        """Each part of the tokens uses its own copy."""
         examples, lengths = self.parts
         parts = x_BxT.reshape(examples, -1, lengths, x_BxT.shape[1] // lengths, *x_BxT.shape[2:])
         y = jax.vmap(jax.vmap(function, (0, 1), 1))(w, parts)
@@ -87,13 +87,13 @@ class Annotated(Whole):
 
     @property
     def parts(self) -> tuple[int, int]:
-        """How many parts the examples are split into, and how many their length."""
+        """Into how many parts the examples are split, and their length."""
         sizes = jax.sharding.get_abstract_mesh().shape
         examples, lengths = (prod(sizes[axis] for axis in self.compute.of(axes)) for axes in ("batch", "sequence"))
         return examples, lengths
 
     def spec_of_product(self, rank: int, axes: Axes) -> PartitionSpec:
-        """Between regions the layout of ``sequence``, within one that of ``length``."""
+        """The layout of ``sequence`` between regions, of ``length`` within one."""
         return self.spec(rank, "length" if self.compute.split(axes) else "sequence", axes)
 
     def spec(self, rank: int, length: str, axes: Axes) -> PartitionSpec:
@@ -107,7 +107,7 @@ class Annotated(Whole):
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def laid_out(x: jax.Array, spec: PartitionSpec, gradient_spec: PartitionSpec) -> jax.Array:
-    """``x`` laid out by one spec and its gradient by another, to which it is brought at once."""
+    """``x`` constrained to one spec, and its gradient to another."""
     return with_sharding_constraint(x, spec)
 
 
@@ -119,9 +119,9 @@ laid_out.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def fan_out(subscripts: str, x: jax.Array, kernels: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    """The einsum of ``x`` with each kernel; its gradient by ``x`` is one einsum, of all of them.
+    """The einsum of ``x`` with each kernel; the gradient with respect to ``x`` is one einsum over all kernels.
 
-    As a sum of several it would be reduced several times: not every compiler adds before it reduces.
+    As a sum of several einsums it would be reduced several times: not every compiler adds before it reduces.
     """
     return tuple(jnp.einsum(subscripts, x, w) for w in kernels)
 

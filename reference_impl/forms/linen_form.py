@@ -1,8 +1,8 @@
-"""Annotated strategies in Flax Linen: logical axes at birth, rules that map them to the mesh, and a ``TrainState``.
+"""Annotated strategies in Flax Linen: logical axes on the initializers, rules to the mesh, and a ``TrainState``.
 
 The module is annotated by ``nn.with_logical_partitioning`` and knows no mesh; the page's storage mappings are its rules
-(``nn.get_partition_spec``, ``nn.logical_to_mesh``). Once they are read the boxes around the parameters have said all
-they have to say and come off. What enters the computation and leaves the step is constrained as in plain JAX.
+(``nn.get_partition_spec``, ``nn.logical_to_mesh``). After that the boxes around the parameters are taken off. What
+enters the computation and leaves the step is constrained as in plain JAX.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reference_impl.forms.base import Form, OnMesh
 from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp, mlp_linen
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 MODULES: dict[type, Any] = {mlp.MLP: mlp_linen.MLP}
 """The Linen module of each model: it is made of the description."""
@@ -53,17 +53,17 @@ class LinenForm(JaxForm):
 
     @cached_property
     def state_specs(self) -> TrainState:
-        """The storage layout of a whole state: what the module is annotated with, by the page's rules."""
-        born = jax.eval_shape(lambda key: self.create(born_parameters(self, self.module, key)), jax.random.key(0))
-        annotations = nn.get_partition_spec(born)
-        stored = nn.logical_to_mesh(annotations, rules(self.page.PARAMETERS))
-        return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.OPTIMIZER)))
+        """The storage layout of a whole state: the module's annotations, by the page's rules."""
+        boxed = jax.eval_shape(lambda key: self.create(boxed_parameters(self, self.module, key)), jax.random.key(0))
+        annotations = nn.get_partition_spec(boxed)
+        stored = nn.logical_to_mesh(annotations, rules(self.page.parameters))
+        return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.optimizer)))
 
     @cached_property
     def init_parameters(self) -> OnMesh:
         """Key to placed parameters."""
         return self.compile(
-            lambda key: nn.unbox(born_parameters(self, self.module, key)),
+            lambda key: nn.unbox(boxed_parameters(self, self.module, key)),
             out_shardings=self.on_mesh(self.state_specs.parameters),
         )
 
@@ -82,17 +82,17 @@ class LinenForm(JaxForm):
             return state.apply_gradients(grads=gradients)
 
     def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
-        """The loss of the global batch, every parameter first brought to its compute layout."""
+        """The loss of the global batch; parameters are constrained to their compute layout first."""
         with jax.named_scope("forward"):
-            in_use = with_sharding_constraint(parameters, self.page.COMPUTE.specs(self.network.axes))
-            logits_BxC = self.module.apply({"params": in_use}, batch["x"], Annotated(self.page.COMPUTE))
+            in_use = with_sharding_constraint(parameters, self.page.compute.specs(self.network.axes))
+            logits_BxC = self.module.apply({"params": in_use}, batch["x"], Annotated(self.page.compute))
             return self.network.mean_loss(logits_BxC, batch["y"])
 
 
-def born_parameters(form: Form, module: nn.Module, key: jax.Array) -> Tree:
-    """A module's parameters, each in the box that says how it is annotated."""
+def boxed_parameters(form: Form, module: nn.Module, key: jax.Array) -> Tree:
+    """A module's parameters, each in the box of its annotation."""
     [batch] = form.batches(1)
-    return module.init(key, batch["x"], Whole())["params"]
+    return module.init(key, batch["x"], Layout())["params"]
 
 
 def rules(mapping: Mapping) -> tuple[tuple[str, tuple[str, ...]], ...]:

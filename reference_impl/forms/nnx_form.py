@@ -1,8 +1,8 @@
 """Annotated strategies in Flax NNX, the framework's own way.
 
-Parameters are annotated at birth by ``nnx.with_partitioning``, created whole only inside ``nnx.jit`` under
-``jax.set_mesh``, and updated in place by ``nnx.Optimizer``, whose moments inherit the annotation. The step
-constrains what it computes with and what it leaves behind, as the plain JAX form does.
+Initializers are annotated by ``nnx.with_partitioning``, run inside ``nnx.jit`` under ``jax.set_mesh``, and parameters
+are updated in place by ``nnx.Optimizer``, whose moments inherit the annotation. The step constrains what it computes
+with and what it returns, as the plain JAX form does.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class NnxForm(Form):
     modules = MODULES
 
     def create_model(self, key: jax.Array) -> nnx.Module:
-        """The model, before ``nnx.jit``; inside it, laid out before anything is whole."""
-        model = self.modules[type(self.network)](self.network, self.page.PARAMETERS, rngs=nnx.Rngs(key))
-        if self.page.OPTIMIZER != self.page.PARAMETERS:
-            declare_optimizer_sharding(model, dict(leaves(self.page.OPTIMIZER.specs(self.network.axes))))
+        """The model, before ``nnx.jit``. Constrained here, so that no device holds it whole."""
+        model = self.modules[type(self.network)](self.network, self.page.parameters, rngs=nnx.Rngs(key))
+        if self.page.optimizer != self.page.parameters:
+            declare_optimizer_sharding(model, dict(leaves(self.page.optimizer.specs(self.network.axes))))
         store(model)
         return model
 
     def create_optimizer(self, model: nnx.Module) -> Any:
-        """Its optimizer, the same way: a counter left on one device would make the second step compile again."""
+        """Its optimizer, constrained too: a counter left on one device would make the second step compile again."""
         if isinstance(self.optimizer, AveragedMomentum):
             optimizer: Any = SGD(model, self.optimizer.learning_rate, self.optimizer.decay)
         else:
@@ -80,7 +80,7 @@ class NnxForm(Form):
 
     @cached_property
     def init(self) -> OnMesh:
-        """Key to a state that is sharded from birth."""
+        """Key to a state that is sharded as it is created."""
 
         def create(key: jax.Array) -> State:
             model = self.create_model(key)
@@ -91,7 +91,7 @@ class NnxForm(Form):
     def load(self, parameters: Tree) -> State:
         """A state that holds these canonical host values."""
         model, optimizer = self.init(jax.random.key(0))
-        placed = jax.device_put(dict(parameters), self.on_mesh(self.page.PARAMETERS.specs(self.network.axes)))
+        placed = jax.device_put(dict(parameters), self.on_mesh(self.page.parameters.specs(self.network.axes)))
         nnx.update(model, nnx.State(placed))
         return model, optimizer
 
@@ -107,7 +107,7 @@ class NnxForm(Form):
 
     @cached_property
     def gradients(self) -> OnMesh:
-        """The gradients, laid out as the parameters."""
+        """The gradients as a canonical tree."""
         return self.compile(lambda state, batch: nnx.to_pure_dict(self.loss_and_gradients(state[0], batch)[1]), nnx.jit)
 
     def parameters(self, state: State) -> Tree:
@@ -126,45 +126,45 @@ class NnxForm(Form):
         model, optimizer = state
         loss, gradients = self.loss_and_gradients(model, batch)
         with jax.named_scope("optimizer"):
-            if self.page.GRADIENTS != self.page.OPTIMIZER:
+            if self.page.gradients != self.page.optimizer:
                 gradients = optimization_barrier(gradients)
             optimizer.update(model, gradients)
             store(state)
         return state, {"loss": loss}
 
     def forward(self, model: nnx.Module, batch: Batch) -> jax.Array:
-        """The loss of the global batch, every parameter first brought to its compute layout."""
+        """The loss of the global batch; parameters are constrained to their compute layout first."""
         with jax.named_scope("forward"):
             graph, parameters, rest = nnx.split(model, nnx.Param, ...)
-            in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.COMPUTE.specs(self.network.axes))
+            in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.compute.specs(self.network.axes))
             nnx.replace_by_pure_dict(parameters, in_use)
             drawn = {"step": batch["step"]} if "step" in batch else {}
-            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.COMPUTE), **drawn)
+            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.compute), **drawn)
             return self.network.mean_loss(outputs, batch["y"])
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
-        """The loss, and its gradients as the page keeps them."""
+        """The loss, and its gradients in their storage layout."""
         loss, gradients = nnx.value_and_grad(self.forward)(model, batch)
         with jax.named_scope("synchronize_gradients"):
-            specs = self.page.GRADIENTS.specs(self.network.axes)
+            specs = self.page.gradients.specs(self.network.axes)
             nnx.replace_by_pure_dict(gradients, with_sharding_constraint(nnx.to_pure_dict(gradients), specs))
             return loss, gradients
 
 
 class VariablesForm(NnxForm):
-    """Annotated by no initializer but by ``nnx.Param(…, out_sharding=…)``, as the guides have it since flax 0.12.4."""
+    """Annotated by ``nnx.Param(…, out_sharding=…)`` instead of an initializer, as in the guides since flax 0.12.4."""
 
     modules = MODULES | {mlp.MLP: mlp_nnx.VariablesMLP}
 
 
 def declare_optimizer_sharding(model: nnx.Module, specs: dict[str, PartitionSpec]) -> None:
-    """Annotate parameters whose optimizer state lies otherwise than they do (flax ≥ 0.12.7; older ignore it)."""
+    """Annotate parameters whose optimizer state is sharded differently from them (flax ≥ 0.12.7; older ignore it)."""
     for path, parameter in nnx.iter_graph(model):
         if isinstance(parameter, nnx.Param):
             parameter.set_metadata(optimizer_sharding=tuple(specs["/".join(map(str, path))]))
 
 
 def store(objects: Any) -> None:
-    """Constrain everything that NNX objects hold to the layout that their annotations declare."""
+    """Constrain all arrays of NNX objects to the layout that their annotations declare."""
     state = nnx.state(objects)
     nnx.update(objects, with_sharding_constraint(state, nnx.get_partition_spec(state)))

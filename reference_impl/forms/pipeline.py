@@ -1,11 +1,13 @@
-"""The engine of every pipeline: each stage does what its row of the schedule says, then everybody hands on.
+"""The engine of every pipeline: in each tick every stage does what its row of the schedule says, then all of them send.
 
-A tick is one forward, or one backward, of one microbatch through one chunk of layers, and then one collective-permute;
-or two, one each way, where a stage may be handed an activation and a gradient at once. A stage keeps what it is handed
-until its last use: an activation until its backward, which computes the forward anew from it; both for their weights,
-whose slot computes both anew. In ticks that go one way every stage runs that way, an idle one on whatever it has, and
-nobody looks at it. Where several ways meet a branch decides; a stage that itself communicates must not depend on one,
-and so needs a schedule that keeps the ways apart.
+A tick is one forward or one backward of one microbatch through one chunk of layers, followed by one collective-permute;
+or by two, one in each direction, where a stage may receive an activation and a gradient at once. A stage stores what it
+receives until its last use: an activation until its backward, which recomputes the forward from it. Where gradients of
+weights have slots of their own, such a slot recomputes both, so that both are stored until then.
+
+If all slots of a tick have one direction, every stage runs that function; an idle stage computes garbage that is
+discarded. Otherwise each stage takes a branch. A collective must not stand in a branch that other devices do not take:
+a stage that communicates needs a schedule that never mixes directions in a tick.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from jax.lax import axis_index, cond, dynamic_slice_in_dim, dynamic_update_index
 
 from meshproof.contract import Batch, Direction, Tree
 from reference_impl.mapping import Axes
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.stacked_mlp import StackedMLP
 from reference_impl.theory.schedules import Schedule, Work
 
@@ -35,9 +37,9 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 class Row(NamedTuple):
     """What one stage does in one tick, as integers.
 
-    ``direction`` is counted in `DIRECTIONS`, ``depth`` is that of its chunk of layers, `NONE` where it is idle.
-    ``activation`` and ``gradient`` are the places in its store of what it takes, ``new_activation`` and
-    ``new_gradient`` of what it is handed at the end.
+    ``direction`` is an index into `DIRECTIONS`, ``depth`` that of its chunk of layers, `NONE` where it is idle.
+    ``activation`` and ``gradient`` are the places of its inputs in its store, ``new_activation`` and ``new_gradient``
+    those of what it receives at the end.
     """
 
     direction: Any = 0
@@ -50,14 +52,14 @@ class Row(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """What the stages have in common in a tick: which ways they go, and in each permute who hands on to whom."""
+    """What all stages share in a tick: the directions of its slots, and each permute's pairs (sender, receiver)."""
 
     directions: tuple[Direction, ...]
     permutes: tuple[tuple[tuple[int, int], ...], ...]
 
 
 class Carry(NamedTuple):
-    """What a stage carries from tick to tick: its store (places, B, E), its parts of the loss and of the gradients."""
+    """What a stage keeps from tick to tick: its store (places, B, E), its parts of the loss and of the gradients."""
 
     store: jax.Array
     loss: jax.Array
@@ -66,22 +68,23 @@ class Carry(NamedTuple):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A model in stages along the mesh axis ``stage``, run by a schedule; each stage lays its activations out alike."""
+    """A model in stages along the mesh axis ``stage``, run by a schedule; ``layout`` is that of every stage."""
 
     model: StackedMLP
     schedule: Schedule
-    layout: Whole
+    layout: Layout
 
     def run(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-        """This stage's parts of the mean loss over this device's examples, and of its gradients: their sums are whole.
+        """This stage's parts of the mean loss over this device's examples and of its gradients: sum them over stages.
 
-        What is not split must be this device's own (``varying``), or it is summed tick by tick behind one's back.
+        Parameters that are not split over the stages must be ``varying``, otherwise their gradient is psum-ed in every
+        tick.
         """
         count_M = self.schedule.microbatches
         examples = {name: value.reshape(count_M, -1, *value.shape[1:]) for name, value in batch.items()}
-        handed = jax.eval_shape(self.model.enter, parameters, examples["x"][0])
-        store = jnp.zeros_like(handed, shape=(1 + max(self.places.values(), default=0), *handed.shape))
-        carry = Carry(store, jnp.zeros_like(handed, shape=()), jax.tree.map(jnp.zeros_like, dict(parameters)))
+        sent = jax.eval_shape(self.model.enter, parameters, examples["x"][0])
+        store = jnp.zeros_like(sent, shape=(1 + max(self.places.values(), default=0), *sent.shape))
+        carry = Carry(store, jnp.zeros_like(sent, shape=()), jax.tree.map(jnp.zeros_like, dict(parameters)))
         for phase in filter(len, self.schedule.phases):
             hops = self.hops(phase)
             rows = self.rows[phase.start : phase.stop].reshape(-1, len(hops), *self.rows.shape[1:])
@@ -90,13 +93,13 @@ class Pipeline:
         return carry.loss, carry.gradients
 
     def period(self, hops: list[Hop], parameters: Tree, examples: Batch, carry: Carry, rows: Row) -> tuple[Carry, None]:
-        """Consecutive ticks."""
+        """One period of consecutive ticks: the body of the scan."""
         for i, hop in enumerate(hops):
             carry = self.tick(hop, parameters, examples, carry, Row(*(column[i] for column in rows)))
         return carry, None
 
     def tick(self, hop: Hop, parameters: Tree, examples: Batch, carry: Carry, row: Row) -> Carry:
-        """One slot of each stage, and the hop behind it. Forwards add to the loss, backwards to the gradients."""
+        """One slot of each stage, then the permutes. Forwards add to the loss, backwards to the gradients."""
         compute = partial(self.compute, examples, row)
 
         def taken() -> jax.Array:
@@ -109,15 +112,15 @@ class Pipeline:
 
         def forward() -> tuple[jax.Array, jax.Array, Any]:
             with jax.named_scope("forward"):
-                handed, loss = compute(parameters, taken())
-                return handed, carry.loss + loss, carry.gradients
+                sent, loss = compute(parameters, taken())
+                return sent, carry.loss + loss, carry.gradients
 
         def backward() -> tuple[jax.Array, jax.Array, Any]:
             if self.schedule.has_weights:
-                (handed,) = pull_back(partial(compute, parameters), taken())
-                return handed, carry.loss, carry.gradients
-            own, handed = pull_back(compute, parameters, taken())
-            return handed, carry.loss, jax.tree.map(jnp.add, carry.gradients, own)
+                (sent,) = pull_back(partial(compute, parameters), taken())
+                return sent, carry.loss, carry.gradients
+            own, sent = pull_back(compute, parameters, taken())
+            return sent, carry.loss, jax.tree.map(jnp.add, carry.gradients, own)
 
         def weights() -> tuple[jax.Array, jax.Array, Any]:
             (own,) = pull_back(lambda parameters: compute(parameters, taken()), parameters)
@@ -125,10 +128,10 @@ class Pipeline:
 
         ways = {"forward": forward, "backward": backward, "weights": weights}
         branch = [hop.directions.index(way) if way in hop.directions else 0 for way in DIRECTIONS]
-        handed, loss, gradients = switch(jnp.asarray(branch)[row.direction], [ways[way] for way in hop.directions])
+        sent, loss, gradients = switch(jnp.asarray(branch)[row.direction], [ways[way] for way in hop.directions])
         store, places = carry.store, [row.new_activation, row.new_gradient]
         for pairs, place in zip(hop.permutes, places if len(hop.permutes) > 1 else [jnp.maximum(*places)], strict=True):
-            arrived = ppermute(handed, STAGE, pairs) if pairs else handed
+            arrived = ppermute(sent, STAGE, pairs) if pairs else sent
             kept = jnp.where(place == NONE, store[place], arrived)
             store = dynamic_update_index_in_dim(store, kept, place, 0)
         return Carry(store, loss, gradients)
@@ -136,7 +139,7 @@ class Pipeline:
     def compute(
         self, examples: Batch, row: Row, parameters: Tree, activation: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """What a stage hands on (B, E), and from the last depth the microbatch's part of the loss."""
+        """What a stage sends (B, E); and the microbatch's part of the loss, which is zero before the last depth."""
 
         def own_chunk(leaf: jax.Array, axes: Axes) -> jax.Array:
             if "layers" not in axes:
@@ -149,13 +152,13 @@ class Pipeline:
             return self.model.enter(parameters, examples["x"][row.microbatch])
 
         def leave() -> jax.Array:
-            logits = self.model.leave(parameters, handed)
+            logits = self.model.leave(parameters, sent)
             return self.model.mean_loss(logits, examples["y"][row.microbatch]) / self.schedule.microbatches
 
         entered = cond(row.depth == 0, lambda: enter(parameters), lambda: activation)
-        handed = self.model.through(jax.tree.map(own_chunk, dict(parameters), self.model.axes), entered, self.layout)
-        loss = cond(row.depth == self.schedule.depths - 1, leave, lambda: jnp.zeros_like(handed, shape=()))
-        return handed, loss
+        sent = self.model.through(jax.tree.map(own_chunk, dict(parameters), self.model.axes), entered, self.layout)
+        loss = cond(row.depth == self.schedule.depths - 1, leave, lambda: jnp.zeros_like(sent, shape=()))
+        return sent, loss
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -163,7 +166,7 @@ class Pipeline:
         rows = [[Row() for _ in range(self.schedule.stages)] for _ in range(self.schedule.ticks)]
         for slot in self.schedule.slots:
             now, work = rows[slot.tick], self.schedule.work(slot)
-            inputs = {handed[0]: self.places[handed] for handed in self.schedule.inputs(slot)}
+            inputs = {sent[0]: self.places[sent] for sent in self.schedule.inputs(slot)}
             now[slot.stage] = now[slot.stage]._replace(
                 direction=DIRECTIONS.index(slot.direction),
                 microbatch=slot.microbatch,
@@ -179,8 +182,8 @@ class Pipeline:
 
     @cached_property
     def places(self) -> dict[Work, int]:
-        """Where its receiver keeps all that is handed on: in the first place that is free until after its last use."""
-        last_use = {handed: slot.tick for slot in self.schedule.slots for handed in self.schedule.inputs(slot)}
+        """The place in its receiver's store of everything sent: the first that is free until its last use."""
+        last_use = {sent: slot.tick for slot in self.schedule.slots for sent in self.schedule.inputs(slot)}
         taken: list[dict[int, int]] = [{} for _ in range(self.schedule.stages)]
         places = {}
         for slot in self.schedule.slots:
@@ -192,9 +195,9 @@ class Pipeline:
         return places
 
     def hops(self, ticks: range) -> list[Hop]:
-        """The hops of the shortest period of these ticks in which each stage hands on to one other at most.
+        """The hops of the shortest period of these ticks in which each stage sends to one other stage at most.
 
-        Where a stage is handed two things in a tick, one hop of two permutes.
+        Where a stage receives two things in a tick: one hop, of two permutes.
         """
         if self.schedule.crosses(ticks):
             return [self.hop(ticks, ["forward"], ["backward"])]
@@ -206,7 +209,7 @@ class Pipeline:
         return hops
 
     def hop(self, ticks: range, *permutes: Collection[Direction]) -> Hop:
-        """What any of these ticks needs, where each permute hands on what goes these ways."""
+        """What any of these ticks needs; each permute sends the results of slots with these directions."""
         slots = [slot for slot in self.schedule.slots if slot.tick in ticks]
         present = {slot.direction for slot in slots}
         ends = [

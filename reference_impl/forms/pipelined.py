@@ -1,32 +1,30 @@
-"""Pipelined strategies: the page's per-device program, run by ``jax.shard_map`` on a model that is cut into stages."""
+"""Pipelines: the page's per-device program, run by ``jax.shard_map`` on a model that is cut into stages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import jax
-from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Slot, Tree
 from reference_impl import optimizers
 from reference_impl.forms.base import TrainState
-from reference_impl.forms.manual import Manual
+from reference_impl.forms.manual import ShardMapped
 from reference_impl.forms.pipeline import STAGE
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.page import PipelinePage
 from reference_impl.theory.communication import PipelineTraffic
 from reference_impl.theory.schedules import Schedule, forward_only
 
 
 @dataclass(frozen=True)
-class Pipelined(Manual):
-    """The page holds ``make_schedule`` and, as one device sees them, ``loss`` and ``loss_and_gradients``.
+class Pipelined(ShardMapped):
+    """The page's program, by its schedule. Raises ``ValueError`` where the stages do not divide the layers."""
 
-    Raises ``ValueError`` where the stages do not divide the layers.
-    """
-
+    page: PipelinePage
     network: StackedMLP = field(default_factory=StackedMLP)
     batch_size: int = 512
     microbatches: int = 8
@@ -47,12 +45,12 @@ class Pipelined(Manual):
 
     @cached_property
     def schedule(self) -> tuple[Slot, ...]:
-        """The schedule as data."""
+        """The slots of `timetable`, in the order of their ticks."""
         return self.timetable.slots
 
     @property
     def order(self) -> list[int]:
-        """The pairs of layers as they are stacked: each stage's chunks one after the other."""
+        """The order in which pairs of layers are stacked: each stage's chunks, one after another."""
         stages, depths = self.timetable.stages, self.timetable.depths
         size = self.network.pairs // depths
         return [
@@ -64,12 +62,12 @@ class Pipelined(Manual):
 
     @property
     def traffic(self) -> PipelineTraffic:
-        """What prices the budget: its activations by the schedule."""
+        """The traffic that turns the page's budget into bytes; activations by the schedule."""
         return PipelineTraffic(self.network, self.page, self.mesh_axes, self.batch_size, schedule=self.timetable)
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
         """The global batch on its devices. Raises ``ValueError`` where microbatches do not divide a device's part."""
-        shards = prod(self.mesh_axes[axis] for axis in self.page.COMPUTE.of("batch"))
+        shards = prod(self.mesh_axes[axis] for axis in self.page.compute.of("batch"))
         for name, value in batch.items():
             if len(value) % (shards * self.microbatches):
                 raise ValueError(
@@ -82,18 +80,15 @@ class Pipelined(Manual):
         """A state that holds these canonical host values."""
         return super().load(self.network.stack(parameters, self.order))
 
-    def forward(self, parameters: Tree, batch: Batch) -> jax.Array:
-        """The page's loss on every device."""
+    def local_loss(self, parameters: Tree, batch: Batch) -> jax.Array:
+        """The page's, by a schedule that only goes forward."""
         timetable = self.timetable
         passes = forward_only(timetable.stages, timetable.microbatches, timetable.chunks)
-        run = partial(self.page.loss, self.network, passes)
-        return self.per_device(run, self.argument_specs, PartitionSpec())(parameters, batch)
+        return self.page.loss(self.network, passes, parameters, batch)
 
-    def loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-        """The page's loss and gradients on every device."""
-        run = partial(self.page.loss_and_gradients, self.network, self.timetable)
-        out_specs = (PartitionSpec(), self.page.GRADIENTS.specs(self.network.axes))
-        return self.per_device(run, self.argument_specs, out_specs)(parameters, batch)
+    def local_loss_and_gradients(self, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+        """The page's, by its schedule."""
+        return self.page.loss_and_gradients(self.network, self.timetable, parameters, batch)
 
     @cached_property
     def gradients(self) -> Any:
@@ -102,7 +97,7 @@ class Pipelined(Manual):
         return lambda state, batch: self.unstack(stacked(state, batch))
 
     def unstack(self, tree: Tree) -> Tree:
-        """A tree at rest to the canonical one, on the host: no device program is to gather what the stages hold."""
+        """A stacked tree to the canonical one. On the host, so that no device program gathers what the stages hold."""
         return self.network.unstack(jax.device_get(tree), self.order)
 
     def parameters(self, state: TrainState) -> Tree:
@@ -115,7 +110,7 @@ class Pipelined(Manual):
         return {name: self.unstack(part) if isinstance(part, dict) else part for name, part in parts.items()}
 
     def at_rest(self, state: TrainState) -> dict[str, Tree]:
-        """The trees as they lie on the devices, stacked."""
+        """The trees as the devices hold them, stacked."""
         return {
             "parameters": state.parameters,
             "optimizer_state": optimizers.canonical(self.optimizer, state.optimizer),

@@ -1,15 +1,16 @@
 """``jax.pmap``: one program on every device, and arrays with a leading device dimension.
 
-The state is stacked, a slice (1, …) of each array a device: a copy of everything, kept equal by the page's ``pmean``
-alone. A batch of B examples is (devices, B / devices, …). What differs between frameworks stands in `pmap_frameworks`.
+Each device holds a slice (1, …) of every array of the state: a copy of everything, which nothing but the page's
+``pmean`` keeps equal. A batch of B examples is (devices, B / devices, …). Frameworks differ in `pmap_frameworks`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from reference_impl import optimizers
 from reference_impl.evaluation import Totals, padded, totals
 from reference_impl.forms.base import Form
 from reference_impl.mapping import Axes
+from reference_impl.page import PmapPage
 
 AXIS = "data"
 
@@ -31,8 +33,8 @@ Opened = tuple[Callable[[Any, jax.Array], jax.Array], Any]
 class PerDevice:
     """A pmapped function of ``(state, batch)`` that refuses a batch without its device dimension.
 
-    JAX's own words for that are of an axis that cannot be squeezed; and where there are just as many examples as
-    devices it says nothing, and gives each device one example for a batch.
+    JAX's own message is about an axis that cannot be squeezed. Where there are as many examples as devices, JAX raises
+    nothing and gives each device one example as its batch.
     """
 
     def __init__(self, pmapped: Any, devices: int, batch_axes: dict[str, Axes]) -> None:
@@ -54,11 +56,14 @@ class PerDevice:
         return self.pmapped.lower(state, batch)
 
 
+@dataclass(frozen=True)
 class Pmap(Form, ABC):
     """The page's per-device program under ``jax.pmap``; a subclass is a framework."""
 
-    explicit = True
-    device_dimension = True
+    page: PmapPage
+
+    explicit: ClassVar[bool] = True
+    device_dimension: ClassVar[bool] = True
 
     @abstractmethod
     def create(self, key: jax.Array) -> Any:
@@ -145,9 +150,8 @@ class Pmap(Form, ABC):
             return self.update(state, gradients), {"loss": loss}
 
     def loss_and_gradients(self, state: Any, batch: Batch) -> tuple[jax.Array, Any]:
-        """The page's, of this state's loss."""
-        loss, gradients = self.page.loss_and_gradients(*self.local_loss(state), batch)
-        return loss, gradients
+        """The page's, of the loss of this state."""
+        return self.page.loss_and_gradients(*self.local_loss(state), batch)
 
     def local_loss(self, state: Any) -> tuple[Callable[[Any, Batch], jax.Array], Any]:
         """The mean loss of one device's parameters on its examples, and those parameters."""
@@ -170,9 +174,9 @@ class Pmap(Form, ABC):
 
     @cached_property
     def own_copies(self) -> Callable[[Any], Any]:
-        """Arrays (devices, …) as global ones without that dimension, of which every device holds its own slice.
+        """Stacked arrays (devices, …) as global arrays (…), of which each device holds its own slice as a replica.
 
-        That they are replicas is for training to have kept: nothing moves here, and nothing is compared.
+        Nothing moves here and nothing is compared: whether the copies are equal is up to training.
         """
         return jax.jit(
             jax.shard_map(

@@ -17,10 +17,10 @@ from reference_impl import optimizers
 from reference_impl.forms import linen_form, nnx_form
 from reference_impl.forms.base import TrainState
 from reference_impl.forms.pmap import AXIS, Opened, PerDevice, Pmap
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 NAMED = {"axis_name": AXIS} if "axis_name" in signature(jax_utils.replicate).parameters else {}
-"""Flax before 0.12.7 cannot be told the axis: what it copies lies otherwise than what ``pmap`` of JAX 0.8 returns."""
+"""Flax before 0.12.7 takes no axis name: its copies are sharded differently from what ``pmap`` of JAX 0.8 returns."""
 
 
 class JaxPmap(Pmap):
@@ -32,12 +32,12 @@ class JaxPmap(Pmap):
         return TrainState(parameters, self.transform.init(parameters))
 
     def hold(self, state: TrainState, parameters: Tree) -> TrainState:
-        """Zeros are zeros whatever the parameters."""
+        """The optimizer's zeros do not depend on the parameters."""
         return TrainState(dict(parameters), state.optimizer)
 
     def opened(self, state: TrainState) -> Opened:
         """The model itself."""
-        return lambda parameters, x: self.network.apply(parameters, x, Whole()), state.parameters
+        return lambda parameters, x: self.network.apply(parameters, x, Layout()), state.parameters
 
     def update(self, state: TrainState, gradients: Tree) -> TrainState:
         """Optax, leaf by leaf."""
@@ -75,9 +75,9 @@ class NnxPmap(Pmap):
         return nnx.state((model, optimizer))
 
     def opened(self, state: nnx.State) -> Opened:
-        """The module, merged anew with whatever parameters it is given."""
+        """The module, merged with the parameters that it is called with."""
         graph, parameters, rest = nnx.split(nnx.merge(self.graph, state)[0], nnx.Param, ...)
-        return lambda parameters, x: nnx.merge(graph, parameters, rest)(x, Whole()), parameters
+        return lambda parameters, x: nnx.merge(graph, parameters, rest)(x, Layout()), parameters
 
     def update(self, state: nnx.State, gradients: nnx.State) -> nnx.State:
         """The optimizer updates both objects in place."""
@@ -110,7 +110,7 @@ class LinenPmap(Pmap):
 
     def create(self, key: jax.Array) -> train_state.TrainState:
         """Parameters out of the boxes of their annotations, and the optimizer's zeros."""
-        parameters = nn.unbox(linen_form.born_parameters(self, self.module, key))
+        parameters = nn.unbox(linen_form.boxed_parameters(self, self.module, key))
         return train_state.TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
 
     def hold(self, state: train_state.TrainState, parameters: Tree) -> train_state.TrainState:
@@ -122,8 +122,8 @@ class LinenPmap(Pmap):
         return jax_utils.replicate(state, list(self.mesh.devices.flat), **NAMED)
 
     def opened(self, state: train_state.TrainState) -> Opened:
-        """The module's ``apply``, which the state brings along."""
-        return lambda parameters, x: state.apply_fn({"params": parameters}, x, Whole()), state.params
+        """The module's ``apply``, which is part of the state."""
+        return lambda parameters, x: state.apply_fn({"params": parameters}, x, Layout()), state.params
 
     def update(self, state: train_state.TrainState, gradients: Tree) -> train_state.TrainState:
         """The optimizer, as Flax has it."""

@@ -1,4 +1,4 @@
-"""What a strategy needs to know of a model: its arrays by logical axis, its loss, its truth, and what it would move."""
+"""What a strategy needs to know about a model: its arrays by logical axis, its loss, its truth, and its traffic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from reference_impl.mapping import Axes
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import ModelTruth, Optimizer
 
 
@@ -18,7 +18,7 @@ class Region(NamedTuple):
 
     ``entered`` and ``left`` count the elements, per example, of the activation at the column-parallel entry (0 where it
     needs no gradient) and at the row-parallel exit; of stacked kernels (``experts``), what is sent to them and back.
-    ``inner`` says that its block goes on behind it.
+    ``inner`` says that its block continues after it.
     """
 
     axis: str
@@ -36,7 +36,7 @@ class Model(ABC):
 
     name: ClassVar[str]
     group: int = 1
-    """How many examples, one after another, one device must hold together."""
+    """How many consecutive examples one device must hold together."""
 
     @property
     @abstractmethod
@@ -60,19 +60,19 @@ class Model(ABC):
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The names of the parts that `apply` runs as blocks, one after another; none where it has no blocks."""
+        """The names of the parts that `apply` runs as blocks, in order; empty where the model has no blocks."""
         return ()
 
     @property
     def added_last(self) -> str:
-        """The path, in a block, of the parameter that is merely added to what leaves it: no gradient depends on it."""
+        """The path in a block of the parameter that is only added to its output: no gradient depends on its value."""
         raise NotImplementedError(f"{self.name} has no blocks")
 
     @property
     def operands(self) -> dict[Axes, int]:
         """The activations, by their logical axes, that the gradients of a block's products depend on.
 
-        In elements per example; without what enters the first product: it may be made again of what entered the block.
+        In elements per example. Not the input of the first product: it can be recomputed from the block's input.
         """
         raise NotImplementedError(f"{self.name} has no blocks")
 
@@ -82,7 +82,7 @@ class Model(ABC):
 
     @property
     def keys_and_values(self) -> int:
-        """The elements of all keys and values of an example: none without attention."""
+        """The elements of all keys and values of an example; 0 without attention."""
         return 0
 
     @property
@@ -98,19 +98,19 @@ class Model(ABC):
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Float32 parameters; kernels are drawn uniformly: XLA compiles that in four fifths of a normal's time."""
 
-    def bring(self, parameters: Mapping[str, Any], layout: Whole) -> Any:
-        """The parameters as `apply` takes them: all where they are computed with."""
-        return layout.bring(parameters, self.axes)
+    def reshard(self, parameters: Mapping[str, Any], layout: Layout) -> Any:
+        """The parameters as `apply` takes them: all in the layout that they are computed with."""
+        return layout.reshard(parameters, self.axes)
 
     @abstractmethod
-    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
         """The outputs of a batch of inputs."""
 
     @abstractmethod
     def mean_loss(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         """The scalar mean loss of outputs."""
 
-    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Layout) -> jax.Array:
         """The scalar mean loss of the batch that this program sees."""
         return self.loss_of(self.apply(parameters, batch["x"], layout), batch)
 

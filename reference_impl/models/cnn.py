@@ -1,7 +1,7 @@
 """The CNN of the book in plain JAX: 3×3 convolutions with ReLU and the maximum of 2×2 windows, then a dense layer.
 
-Dims: B images, H, W rows and columns, C a layer's input channels, F its output channels. What a kernel puts out lies
-along the logical axis ``embed``: for FSDP that is the one to split, as a colour image has but three channels.
+Dims: B images, H, W rows and columns, C a layer's input channels, F its output channels. A kernel's output
+channels have the logical axis ``embed``: FSDP splits that one, as a colour image has only three input channels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import optax
 from meshproof.contract import leaves, nest
 from reference_impl.mapping import Axes
 from reference_impl.models import Model, Region
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import CNNTruth, Optimizer
 
 MAP: Axes = ("height", "width", "embed")
@@ -75,7 +75,7 @@ class CNN(Model):
         return taps + self.features * self.classes
 
     def truth(self, optimizer: Optimizer) -> CNNTruth:
-        """The judge of this network."""
+        """The truth of this network."""
         return CNNTruth(self.size, self.channels, self.classes, optimizer)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class CNN(Model):
             }
         )
 
-    def apply(self, parameters: Mapping[str, Any], x_BxHxWxC: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x_BxHxWxC: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, classes)."""
         for name in self.convolutions:
             w_3x3xCxF, b_F = parameters[name]["kernel"], parameters[name]["bias"]

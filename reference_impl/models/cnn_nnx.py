@@ -1,4 +1,4 @@
-"""The CNN of the book in Flax NNX: ``nnx.Conv`` and ``nnx.Linear``, annotated with their partitioning at birth."""
+"""The CNN of the book in Flax NNX: ``nnx.Conv`` and ``nnx.Linear``, initializers annotated with their partitioning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flax import nnx
 
 from reference_impl.mapping import Axes, Mapping
 from reference_impl.models import cnn
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 
 class CNN(nnx.Module):
@@ -32,7 +32,7 @@ class CNN(nnx.Module):
             setattr(self, name, nnx.Conv(c, f, kernel_size=(3, 3), padding="SAME", **options(name)))
         self.dense = nnx.Linear(description.features, description.classes, **options("dense"))
 
-    def __call__(self, x_BxHxWxC: jax.Array, layout: Whole) -> jax.Array:
+    def __call__(self, x_BxHxWxC: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, classes)."""
         for name in self.description.convolutions:
             product = layout.leave(getattr(self, name)(x_BxHxWxC), "channels", cnn.MAP)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from meshproof.contract import leaves, nest
 from reference_impl.mapping import Axes
 from reference_impl.models import Model, Region
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import GPTTruth, Optimizer
 
 EPSILON = 1e-6
@@ -88,7 +88,7 @@ class GPT(Model):
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The blocks."""
+        """``block_0``, ``block_1`` and so on."""
         return tuple(f"block_{i}" for i in range(self.blocks))
 
     @property
@@ -131,7 +131,7 @@ class GPT(Model):
         return T * kernels + self.blocks * 2 * T * T * heads
 
     def truth(self, optimizer: Optimizer) -> GPTTruth:
-        """The judge of this network."""
+        """The truth of this network."""
         return GPTTruth(optimizer=optimizer, **vars(self))
 
     def init(self, key: jax.Array) -> dict[str, Any]:
@@ -140,13 +140,13 @@ class GPT(Model):
         keys = jax.random.split(key, len(paths))
         return nest({path: init_leaf(path, key, shape) for key, (path, shape) in zip(keys, paths.items(), strict=True)})
 
-    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Whole) -> jax.Array:
+    def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Layout) -> jax.Array:
         """The scalar mean loss of the batch that this program sees, with this step's draws."""
         step = batch["step"] if self.dropout else 0
         return self.mean_loss(self.apply(parameters, batch["x"], layout, step), batch["y"])
 
     def apply(
-        self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Whole, step: int | jax.Array = 0
+        self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Layout, step: int | jax.Array = 0
     ) -> jax.Array:
         """Logits (B, T, V)."""
         key = draw_key(step)
@@ -155,9 +155,9 @@ class GPT(Model):
         h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + position_TxD)
         for i, name in enumerate(self.segments):
             h_BxTxD = layout.block(partial(self.run, layout, key, i), parameters[name], self.axes[name], h_BxTxD)
-        return layout.compare(tokens, self.normalise(parameters["norm"], h_BxTxD))
+        return layout.logits(tokens, self.normalise(parameters["norm"], h_BxTxD))
 
-    def run(self, layout: Whole, key: jax.Array, i: int, block: Mapping[str, Any], h_BxTxD: jax.Array) -> jax.Array:
+    def run(self, layout: Layout, key: jax.Array, i: int, block: Mapping[str, Any], h_BxTxD: jax.Array) -> jax.Array:
         """The residual stream behind block i."""
         y_BxTxD = self.attention(block["attention"], self.normalise(block["norm_1"], h_BxTxD), layout)
         h_BxTxD += self.drop(y_BxTxD, key, 2 * i)
@@ -170,7 +170,7 @@ class GPT(Model):
         variance_BxTx1 = jnp.square(centred_BxTxD).mean(-1, keepdims=True)
         return centred_BxTxD * jax.lax.rsqrt(variance_BxTx1 + EPSILON) * norm["scale"] + norm["bias"]
 
-    def attention(self, attention: Mapping[str, Any], x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+    def attention(self, attention: Mapping[str, Any], x_BxTxD: jax.Array, layout: Layout) -> jax.Array:
         """Multi-head attention; what makes query, key and value of it enters once."""
         query, key, value, out = (attention[name] for name in ("query", "key", "value", "out"))
         kernels = [query["kernel"], key["kernel"], value["kernel"]]
@@ -181,7 +181,7 @@ class GPT(Model):
         o_BxTxHxK = layout.attend(q_BxTxHxK + query["bias"], k_BxSxHxK, v_BxSxHxK + value["bias"])
         return layout.product("bthk,hkd->btd", o_BxTxHxK, out["kernel"], "heads", ("embed",)) + out["bias"]
 
-    def feed_forward(self, block: Mapping[str, Any], x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+    def feed_forward(self, block: Mapping[str, Any], x_BxTxD: jax.Array, layout: Layout) -> jax.Array:
         """The MLP: up to F, GELU, and down again."""
         up, down = block["linear_1"], block["linear_2"]
         z_BxTxF = layout.product("btd,df->btf", layout.enter(x_BxTxD, "mlp"), up["kernel"], "embed", ("mlp",))

@@ -1,4 +1,4 @@
-"""The GPT of the book in Flax NNX, annotated with its partitioning at birth.
+"""The GPT of the book in Flax NNX, its initializers annotated with their partitioning.
 
 Query, key and value are ``nnx.LinearGeneral`` layers as in ``nnx.MultiHeadAttention``, but multiplied together: one
 after another, as that module does it, their input's gradient is reduced three times.
@@ -17,7 +17,7 @@ from flax import nnx
 
 from reference_impl.mapping import Mapping
 from reference_impl.models import gpt
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 
 class GPT(nnx.Module):
@@ -35,14 +35,14 @@ class GPT(nnx.Module):
             setattr(self, f"block_{i}", Block(size, storage, rngs=rngs))
         self.norm = layer_norm(size, storage, rngs)
 
-    def __call__(self, x_BxT: jax.Array, layout: Whole, step: int | jax.Array = 0) -> jax.Array:
+    def __call__(self, x_BxT: jax.Array, layout: Layout, step: int | jax.Array = 0) -> jax.Array:
         """Logits (B, T, V)."""
         key = gpt.draw_key(step)
         tokens = layout.share(self.token_embedding.embedding[...], ("vocab", "embed"))
         h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + self.position_embedding.embedding[...])
         for i in range(self.description.blocks):
             h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout, partial(self.description.drop, key=key), 2 * i)
-        return layout.compare(tokens, self.norm(h_BxTxD))
+        return layout.logits(tokens, self.norm(h_BxTxD))
 
 
 class Block(nnx.Module):
@@ -55,7 +55,7 @@ class Block(nnx.Module):
         self.linear_1 = nnx.Linear(size.embed, size.mlp, **initializers(storage, "embed", "mlp"), rngs=rngs)
         self.linear_2 = nnx.Linear(size.mlp, size.embed, **initializers(storage, "mlp", "embed"), rngs=rngs)
 
-    def __call__(self, x_BxTxD: jax.Array, layout: Whole, drop: Callable[..., jax.Array], site: int) -> jax.Array:
+    def __call__(self, x_BxTxD: jax.Array, layout: Layout, drop: Callable[..., jax.Array], site: int) -> jax.Array:
         """The residual stream behind the block; ``drop`` at two sites, from ``site`` on."""
         x_BxTxD = x_BxTxD + drop(self.attention(self.norm_1(x_BxTxD), layout), site=site)
         normal_BxTxD = layout.enter(self.norm_2(x_BxTxD), "mlp")
@@ -74,7 +74,7 @@ class Attention(nnx.Module):
         init = initializers(storage, *into[1:], "embed", inputs=2)
         self.out = nnx.LinearGeneral(heads, size.embed, axis=(-2, -1), **init, rngs=rngs)
 
-    def __call__(self, x_BxTxD: jax.Array, layout: Whole) -> jax.Array:
+    def __call__(self, x_BxTxD: jax.Array, layout: Layout) -> jax.Array:
         """What the heads add to the residual stream (B, T, D)."""
         kernels = [layer.kernel[...] for layer in (self.query, self.key, self.value)]
         x_BxTxD = layout.enter(x_BxTxD, "heads")

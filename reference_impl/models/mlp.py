@@ -18,7 +18,7 @@ import optax
 
 from reference_impl.mapping import Axes
 from reference_impl.models import Model, Region
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import MLPTruth, Optimizer
 
 
@@ -63,11 +63,11 @@ class MLP(Model):
 
     @property
     def products(self) -> int:
-        """Every kernel's."""
+        """Those of all kernels."""
         return sum(d * f for d, f in pairwise(self.widths))
 
     def truth(self, optimizer: Optimizer) -> MLPTruth:
-        """The judge of this network."""
+        """The truth of this network."""
         return MLPTruth(self.widths, self.criterion, optimizer)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class MLP(Model):
             for key, (name, layer) in zip(jax.random.split(key, len(self.shapes)), self.shapes.items(), strict=True)
         }
 
-    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C)."""
         for i, (name, (over, into)) in enumerate(self.layers.items()):
             if i > 0:

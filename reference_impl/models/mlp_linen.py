@@ -1,4 +1,4 @@
-"""The MLP of the book in Flax Linen: ``nn.Dense`` layers, annotated with their logical axes at birth."""
+"""The MLP of the book in Flax Linen: ``nn.Dense`` layers, initializers annotated with their logical axes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 from flax import linen as nn
 
 from reference_impl.models import mlp
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 
 class MLP(nn.Module):
@@ -15,7 +15,7 @@ class MLP(nn.Module):
     description: mlp.MLP
 
     @nn.compact  # type: ignore[untyped-decorator]
-    def __call__(self, x_BxD: jax.Array, layout: Whole) -> jax.Array:
+    def __call__(self, x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C)."""
         widths = self.description.widths[1:]
         for i, (features, (name, (over, into))) in enumerate(zip(widths, self.description.layers.items(), strict=True)):

@@ -1,4 +1,4 @@
-"""The MLP of the book in Flax NNX: ``nnx.Linear`` layers, annotated with their partitioning at birth."""
+"""The MLP of the book in Flax NNX: ``nnx.Linear`` layers, initializers annotated with their partitioning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flax import nnx
 
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 
 Spec = tuple[str | tuple[str, ...] | None, ...]
 """A ``PartitionSpec``, as annotations have it."""
@@ -31,7 +31,7 @@ class MLP(nnx.Module):
         bias_init = nnx.with_partitioning(nnx.initializers.zeros_init(), bias)
         return nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
 
-    def __call__(self, x_BxD: jax.Array, layout: Whole) -> jax.Array:
+    def __call__(self, x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C)."""
         for i, (name, (over, into)) in enumerate(self.description.layers.items()):
             if i > 0:

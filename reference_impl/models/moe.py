@@ -23,7 +23,7 @@ import optax
 
 from reference_impl.mapping import Axes
 from reference_impl.models import Model, Region
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import MoETruth, Optimizer
 
 
@@ -95,7 +95,7 @@ class MoE(Model):
         return around * self.width + self.choices * 2 * self.width * self.hidden
 
     def truth(self, optimizer: Optimizer) -> MoETruth:
-        """The judge of this network."""
+        """The truth of this network."""
         return MoETruth(
             features=self.features,
             width=self.width,
@@ -120,7 +120,7 @@ class MoE(Model):
             for layer, shapes in self.shapes.items()
         }
 
-    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C). Raises ``ValueError`` where the tokens are no whole groups."""
         if len(x_BxD) % self.group:
             raise ValueError(f"{len(x_BxD)} tokens are not divisible by groups of {self.group}")
@@ -129,7 +129,7 @@ class MoE(Model):
         h_BxM = h_BxM + self.mixture(parameters, h_BxM, layout)
         return layout.product("bm,mc->bc", h_BxM, head["kernel"], "embed", ("classes",)) + head["bias"]
 
-    def mixture(self, parameters: Mapping[str, Any], h_BxM: jax.Array, layout: Whole) -> jax.Array:
+    def mixture(self, parameters: Mapping[str, Any], h_BxM: jax.Array, layout: Layout) -> jax.Array:
         """What the experts say of each token (B, M), weighted by its gates; 0 of a token that all of them dropped."""
         scores_BxE = layout.product("bm,me->be", h_BxM, parameters["router"]["kernel"], "embed", ("routes",))
         h_GxSxM = h_BxM.reshape(-1, self.group, self.width)

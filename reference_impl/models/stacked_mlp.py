@@ -1,6 +1,6 @@
 """The MLP whose inner layers are alike and stacked: what a pipeline can cut into stages.
 
-Dims: B batch, E width of what is handed on, F inner width, C classes, L pairs of layers. The network is that of
+Dims: B batch, E width of what a stage sends, F inner width, C classes, L pairs of layers. The network is that of
 ``mlp``: an input layer, L pairs (E→F, F→E), a head. At rest the pairs are one array per parameter, with ``layers`` as
 its first logical axis; the canonical tree has them one by one.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from jax.nn.initializers import lecun_uniform
 
 from reference_impl.models import mlp
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import MLPTruth, Optimizer
 
 SEED = 2798
@@ -41,7 +41,7 @@ class StackedMLP(mlp.MLP):
 
     @property
     def pairs(self) -> int:
-        """L."""
+        """L, the number of pairs."""
         return len(self.widths) // 2 - 1
 
     @property
@@ -65,7 +65,7 @@ class StackedMLP(mlp.MLP):
         }
 
     def truth(self, optimizer: Optimizer) -> MLPTruth:
-        """The judge of this network."""
+        """The truth of this network."""
         return MLPTruth(self.widths, self.criterion, optimizer, SEED)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
@@ -78,15 +78,15 @@ class StackedMLP(mlp.MLP):
             for key, (name, layer) in zip(jax.random.split(key, len(self.shapes)), self.shapes.items(), strict=True)
         }
 
-    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C)."""
         return self.leave(parameters, self.through(parameters, self.enter(parameters, x_BxD), layout))
 
     def enter(self, parameters: Mapping[str, Any], x_BxD: jax.Array) -> jax.Array:
-        """The input layer: what the first pair is handed (B, E)."""
+        """The input layer: the first pair's input (B, E)."""
         return x_BxD @ parameters["input"]["kernel"] + parameters["input"]["bias"]
 
-    def through(self, parameters: Mapping[str, Any], x_BxE: jax.Array, layout: Whole) -> jax.Array:
+    def through(self, parameters: Mapping[str, Any], x_BxE: jax.Array, layout: Layout) -> jax.Array:
         """As many pairs as the parameters hold, one after the other (B, E)."""
 
         def pair(x_BxE: jax.Array, layers: tuple[Any, Any]) -> tuple[jax.Array, None]:
@@ -99,7 +99,7 @@ class StackedMLP(mlp.MLP):
         return jax.lax.scan(pair, x_BxE, (parameters["up"], parameters["down"]))[0]
 
     def leave(self, parameters: Mapping[str, Any], x_BxE: jax.Array) -> jax.Array:
-        """The head: logits (B, C) of what the last pair hands on."""
+        """The head: logits (B, C) of the last pair's output."""
         return jax.nn.relu(x_BxE) @ parameters["head"]["kernel"] + parameters["head"]["bias"]
 
     def stack(self, parameters: Mapping[str, Any], order: Sequence[int]) -> dict[str, Any]:

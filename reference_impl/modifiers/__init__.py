@@ -1,4 +1,4 @@
-"""What composes with every strategy that it makes sense for: models that wrap a model, and change one thing."""
+"""Models that wrap a model and change one thing. They compose with every strategy for which that makes sense."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 
 from reference_impl.mapping import Axes
 from reference_impl.models import Model, Region
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import ModelTruth, Optimizer
 
 
@@ -18,7 +18,7 @@ from reference_impl.truth import ModelTruth, Optimizer
 class Modified(Model):
     """A model as it is. A modifier is a subclass that changes one of these members; modifiers nest.
 
-    Raises ``ValueError`` for a model that drops: no modifier tells it the number of the step, by which it draws.
+    Raises ``ValueError`` for a model with dropout: no modifier passes on the number of the step, which it needs.
     """
 
     model: Model
@@ -81,7 +81,7 @@ class Modified(Model):
 
     @property
     def products(self) -> int:
-        """The model's: what is computed anew counts once."""
+        """The model's: what is recomputed counts once."""
         return self.model.products
 
     def regions(self) -> Iterator[Region]:
@@ -89,18 +89,18 @@ class Modified(Model):
         return self.model.regions()
 
     def truth(self, optimizer: Optimizer) -> ModelTruth:
-        """The model's: whatever rounds no otherwise is judged by the same numbers."""
+        """The model's: the mathematics is the same."""
         return self.model.truth(optimizer)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """The model's."""
         return self.model.init(key)
 
-    def bring(self, parameters: Mapping[str, Any], layout: Whole) -> Any:
+    def reshard(self, parameters: Mapping[str, Any], layout: Layout) -> Any:
         """The model's."""
-        return self.model.bring(parameters, layout)
+        return self.model.reshard(parameters, layout)
 
-    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
         """The model's."""
         return self.model.apply(parameters, x, layout)
 

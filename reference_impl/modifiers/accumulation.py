@@ -29,7 +29,7 @@ class Accumulated(Modified):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """The number of parts."""
+        """The model's, and the number of microbatches."""
         return self.model.promises | {"microbatches": self.microbatches}
 
     def value_and_grad(self, loss: Callable[..., jax.Array]) -> Callable[..., tuple[jax.Array, Tree]]:

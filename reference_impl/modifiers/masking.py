@@ -37,11 +37,11 @@ class Masked(Modified):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """The name of the field."""
+        """The model's, and the name of the mask."""
         return self.model.promises | {"mask": "mask"}
 
     def truth(self, optimizer: Optimizer) -> MaskedTruth:
-        """The judge of the model on the valid examples alone."""
+        """The truth of the model on the valid examples alone."""
         return MaskedTruth(self.model.truth(optimizer))
 
     def loss_of(self, outputs: jax.Array, batch: Mapping[str, Any]) -> jax.Array:

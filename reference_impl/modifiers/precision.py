@@ -5,7 +5,7 @@
     outputs (logits) and loss                float32
 
 An update is far smaller than the last bit of a bfloat16 parameter: a master copy in bfloat16 would not learn. The cast
-stands inside what is differentiated, so its transpose brings each gradient back to float32.
+stands inside what is differentiated, so its transpose casts each gradient back to float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.modifiers import Modified
 from reference_impl.truth import ModelTruth, Optimizer
 
@@ -28,14 +28,14 @@ class MixedPrecision(Modified):
 
     @property
     def promises(self) -> dict[str, Any]:
-        """The dtype of the activations."""
+        """The model's, and the dtype of activations."""
         return self.model.promises | {"compute_dtype": "bfloat16"}
 
     def truth(self, optimizer: Optimizer) -> ModelTruth:
-        """The judge of the same mathematics, who allows for bfloat16's rounding."""
+        """The truth of the same mathematics; its bound allows for bfloat16's rounding."""
         return self.model.truth(optimizer).in_bfloat16()
 
-    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Whole) -> jax.Array:
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
         """The outputs, in float32."""
         narrow_parameters = jax.tree.map(narrow, parameters)
         return self.model.apply(narrow_parameters, narrow(x), layout).astype(jnp.float32)

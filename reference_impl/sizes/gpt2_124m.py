@@ -19,4 +19,4 @@ TRANSFORMER = GPT(vocab=50257, length=1024, embed=768, heads=12, head_dim=64, ml
 
 def strategies() -> Iterator[Form]:
     """On one device and on more, 16 sequences of 1,024 tokens a step."""
-    yield from on_meshes(Scaled(single_device, ONE, Adam(), MixedPrecision(TRANSFORMER), batch_size=16))
+    yield from on_meshes(Scaled(single_device.PAGE, ONE, Adam(), MixedPrecision(TRANSFORMER), batch_size=16))

@@ -20,5 +20,5 @@ TRANSFORMER = GPT(vocab=50257, length=1024, embed=1600, heads=25, head_dim=64, m
 
 def strategies() -> Iterator[Form]:
     """On one device and on more, 8 sequences of 1,024 tokens a step."""
-    form = Scaled(single_device, ONE, Adam(), MixedPrecision(TRANSFORMER), batch_size=8)
+    form = Scaled(single_device.PAGE, ONE, Adam(), MixedPrecision(TRANSFORMER), batch_size=8)
     yield from on_meshes(form, tensor_parallel=False)

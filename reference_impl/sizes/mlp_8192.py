@@ -16,4 +16,4 @@ PERCEPTRON = MLP(widths=(784, 8192, 8192, 8192, 10))
 
 def strategies() -> Iterator[Form]:
     """On one device and on more."""
-    yield from on_meshes(Scaled(single_device, ONE, Momentum(), MixedPrecision(PERCEPTRON), batch_size=8192))
+    yield from on_meshes(Scaled(single_device.PAGE, ONE, Momentum(), MixedPrecision(PERCEPTRON), batch_size=8192))

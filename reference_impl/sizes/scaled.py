@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import ClassVar
 
 from meshproof.contract import Batch
@@ -17,7 +16,7 @@ from reference_impl.strategies import data_parallel, fsdp, fsdp_tensor_parallel,
 
 ONE = {"data": 1}
 DEVICES = (2, 4, 8)
-ALONG_DATA: tuple[ModuleType, ...] = (data_parallel, fsdp)
+ALONG_DATA = (data_parallel.PAGE, fsdp.PAGE)
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Scaled(JaxForm):
         return plain(self.network).truth(self.optimizer).batches(count, self.batch_size)
 
     def single_device(self, dtype: str) -> Scaled:
-        """The same on one device, its blocks computed anew: float32 takes twice the memory, and no fused attention.
+        """The same on one device, its blocks recomputed: float32 takes twice the memory, and has no fused attention.
 
         Raises ``ValueError`` for another dtype than float32.
         """
@@ -39,7 +38,7 @@ class Scaled(JaxForm):
             raise ValueError(f"single_device({dtype!r}): expected 'float32'; nothing so large is trained in float64")
         network = in_float32(self.network)
         network = Rematerialised(network) if network.segments else network
-        return replace(self, page=single_device, mesh_axes=ONE, network=network)
+        return replace(self, page=single_device.PAGE, mesh_axes=ONE, network=network)
 
 
 def plain(network: Model) -> Model:
@@ -61,4 +60,4 @@ def on_meshes(form: JaxForm, tensor_parallel: bool = True) -> Iterator[JaxForm]:
         for page in ALONG_DATA:
             yield replace(form, page=page, mesh_axes={"data": devices})
         if tensor_parallel:
-            yield replace(form, page=fsdp_tensor_parallel, mesh_axes={"data": devices // 2, "model": 2})
+            yield replace(form, page=fsdp_tensor_parallel.PAGE, mesh_axes={"data": devices // 2, "model": 2})

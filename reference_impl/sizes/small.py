@@ -18,5 +18,5 @@ PERCEPTRON = MLP(widths=(784, 1024, 4096, 1024, 10))
 
 def strategies() -> Iterator[Form]:
     """Both on one device and on more."""
-    yield from on_meshes(JaxForm(single_device, ONE, Momentum(learning_rate=0.1), TRANSFORMER, batch_size=16))
-    yield from on_meshes(JaxForm(single_device, ONE, Momentum(), PERCEPTRON, batch_size=128))
+    yield from on_meshes(JaxForm(single_device.PAGE, ONE, Momentum(learning_rate=0.1), TRANSFORMER, batch_size=16))
+    yield from on_meshes(JaxForm(single_device.PAGE, ONE, Momentum(), PERCEPTRON, batch_size=128))

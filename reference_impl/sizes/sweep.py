@@ -25,7 +25,7 @@ MICROBATCHES, EXAMPLES = (4, 16, 32), 64
 
 def strategies() -> Iterator[Form]:
     """Data-parallel and fully sharded by mesh, then by batch on the largest; pipelines by microbatches."""
-    alone = JaxForm(single_device, ONE, Momentum(), batch_size=BATCH)
+    alone = JaxForm(single_device.PAGE, ONE, Momentum(), batch_size=BATCH)
     yield alone
     for page in ALONG_DATA:
         for devices in DEVICES:
@@ -34,9 +34,9 @@ def strategies() -> Iterator[Form]:
         yield (larger := replace(alone, batch_size=batch, variant=f"batch{batch}"))
         for page in ALONG_DATA:
             yield replace(larger, page=page, mesh_axes={"data": max(DEVICES)})
-    gpipe = Pipelined(pipeline_gpipe, STAGES, Momentum(), batch_size=8 * EXAMPLES)
+    gpipe = Pipelined(pipeline_gpipe.PAGE, STAGES, Momentum(), batch_size=8 * EXAMPLES)
     yield alone_as(gpipe)
-    for page in (pipeline_gpipe, pipeline_1f1b, pipeline_zero_bubble):
+    for page in (pipeline_gpipe.PAGE, pipeline_1f1b.PAGE, pipeline_zero_bubble.PAGE):
         pipeline = replace(gpipe, page=page)
         yield pipeline
         for count in MICROBATCHES:

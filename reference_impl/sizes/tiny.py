@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
 
 import reference_impl
 from reference_impl.forms.annotated import JaxForm
@@ -23,19 +22,19 @@ class Unstacked(MLP):
     name = StackedMLP.name
 
     def truth(self, optimizer: Optimizer) -> MLPTruth:
-        """The judge of the same network."""
+        """The truth of the same network."""
         return StackedMLP(self.widths, self.criterion).truth(optimizer)
 
 
 def strategies() -> Iterator[Form]:
     """The first case of each page, and one on a single device for each model and batch among them."""
-    pages: dict[ModuleType, Form] = {}
+    pages: dict[str, Form] = {}
     for form in reference_impl.strategies():
         if form.framework == "jax" and not form.variant:
-            pages.setdefault(form.page, form)
+            pages.setdefault(form.name, form)
     alone = {form.truth: alone_as(form) for form in pages.values()}
     yield from alone.values()
-    yield from (form for form in pages.values() if form.page is not single_device)
+    yield from (form for form in pages.values() if form.page is not single_device.PAGE)
 
 
 def alone_as(form: Form) -> Form:
@@ -43,4 +42,4 @@ def alone_as(form: Form) -> Form:
     network: Model = form.network
     if isinstance(network, StackedMLP):
         network = Unstacked(network.widths, network.criterion)
-    return JaxForm(single_device, {"data": 1}, form.optimizer, network, batch_size=form.batch_size)
+    return JaxForm(single_device.PAGE, {"data": 1}, form.optimizer, network, batch_size=form.batch_size)

@@ -8,40 +8,44 @@
     step moves       all-to-all of activations over context; all-reduce of gradients over data;
                      all-reduce of gradients over data×context; all-reduce of metrics over data×context
 
-``context_parallel``, but for attention: an all-to-all of queries, keys and values takes a device from all heads of its
-own tokens to its own heads of all tokens, and one of what it makes of them brings it back. Of n devices, which must
-divide the heads, each sends 2/n of what it would on a ring (Jacobs et al. 2023, "DeepSpeed Ulysses: System
+``context_parallel``, but for attention: an all-to-all of queries, keys and values gives a device its own heads of all
+tokens instead of all heads of its own tokens; another one, of attention's output, goes back. The n devices must divide
+the heads; each sends 2/n of what it would on a ring (Jacobs et al. 2023, "DeepSpeed Ulysses: System
 Optimizations for Enabling Training of Extreme Long Sequence Transformer Models").
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import jax
 from jax.lax import all_to_all, axis_size
 
 from meshproof.contract import Batch, Tree
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
+from reference_impl.page import Budget, all_reduce
+from reference_impl.page import all_to_all as trade
 from reference_impl.strategies import context_parallel
-from reference_impl.strategies.context_parallel import BOTH, COMPUTE, GRADIENTS, METRICS, OPTIMIZER, PARAMETERS
-from reference_impl.theory.communication import Budget, all_reduce
-from reference_impl.theory.communication import all_to_all as trade
-
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "Heads", "loss", "loss_and_gradients"]
+from reference_impl.strategies.context_parallel import BOTH, METRICS
 
 TOKENS_FOR_HEADS = trade("activations", over="context")
 
-COMMUNICATION = Budget(
-    forward=[TOKENS_FOR_HEADS, METRICS],
-    step=[TOKENS_FOR_HEADS, all_reduce("gradients", over="data"), all_reduce("gradients", over=BOTH), METRICS],
+TABLE = replace(
+    context_parallel.TABLE,
+    name="context_parallel_all_to_all",
+    communication=Budget(
+        forward=[TOKENS_FOR_HEADS, METRICS],
+        step=[TOKENS_FOR_HEADS, all_reduce("gradients", over="data"), all_reduce("gradients", over=BOTH), METRICS],
+    ),
 )
 
 
-class Heads(Whole):
+class Heads(Layout):
     """Each device has its own part of the sequence, but in attention its own heads."""
 
     def attend(self, q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
-        """Of the whole sequence. Raises ``ValueError`` where the heads do not divide."""
+        """Over the whole sequence. Raises ``ValueError`` where the heads do not divide."""
         heads, devices = q_BxTxHxK.shape[2], axis_size("context")
         if heads % devices:
             raise ValueError(
@@ -61,3 +65,6 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every device's own loss and gradients; the gradients are averaged over those that share a parameter."""
     return context_parallel.loss_and_gradients(model, parameters, batch, Heads())
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

@@ -13,14 +13,16 @@ The only traffic is each gradient byte once, backward (Scaling book, "Data paral
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_reduce
+from reference_impl.page import Budget, Page, all_reduce
 
-COMPUTE = Mapping(batch="data")
-PARAMETERS = Mapping()
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping()
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("metrics", over="data")],
-    step=[all_reduce("gradients", over="data"), all_reduce("metrics", over="data")],
+PAGE = Page(
+    name="data_parallel",
+    compute=Mapping(batch="data"),
+    parameters=Mapping(),
+    gradients=Mapping(),
+    optimizer=Mapping(),
+    communication=Budget(
+        forward=[all_reduce("metrics", over="data")],
+        step=[all_reduce("gradients", over="data"), all_reduce("metrics", over="data")],
+    ),
 )

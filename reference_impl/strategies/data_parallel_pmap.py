@@ -9,24 +9,20 @@
 
 The footgun: a gradient inside ``pmap`` is this device's own, and nothing but the ``pmean`` keeps the copies equal.
 Without it every device trains a model of its own, and no loss curve shows it. Metrics are summed with their counts
-before they are divided: a mean of the devices' means weighs the examples of a device with few of them more.
+before they are divided: in a mean of the devices' means, the examples of a device that has few would weigh more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 
 from meshproof.contract import Batch
 from reference_impl.evaluation import Totals
-from reference_impl.strategies.data_parallel import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
-
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "evaluate", "loss", "loss_and_gradients"]
-
-LocalLoss = Callable[[Any, Batch], jax.Array]
-"""The mean loss of a framework's parameters on this device's examples."""
+from reference_impl.page import LocalLoss
+from reference_impl.strategies import data_parallel
 
 
 def loss(local_loss: LocalLoss, parameters: Any, batch: Batch) -> jax.Array:
@@ -46,3 +42,6 @@ def loss_and_gradients(local_loss: LocalLoss, parameters: Any, batch: Batch) -> 
 def evaluate(local_totals: Totals) -> Totals:
     """All devices' sums and counts."""
     return jax.lax.psum(local_totals, "data")
+
+
+PAGE = replace(data_parallel.PAGE, name="data_parallel_pmap").by_pmap(loss, loss_and_gradients, evaluate)

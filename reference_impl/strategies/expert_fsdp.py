@@ -12,33 +12,37 @@
                      all-reduce of metrics over data×expert
 
 Every device has tokens of its own, and the devices along ``expert`` have all experts between them, so that tokens never
-travel along ``data``. A device gathers its own experts over ``data`` and what is no expert over both axes, for there
-both of them split the batch and nothing else: every parameter rests split over all devices. The gradients go back the
-way the parameters came. The head's bias is split over nothing and all-reduced.
+move along ``data``. All parameters but the head's bias are sharded over all devices at rest. A device gathers its own
+experts over ``data``, the others over both axes, and gradients are reduce-scattered over the same axes. The head's bias
+is replicated, and its gradient all-reduced.
 """
 
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, all_to_all, reduce_scatter
-
-COMPUTE = Mapping(batch=("data", "expert"), experts="expert")
-PARAMETERS = Mapping(experts="expert", expert_embed="data", embed=("data", "expert"))
-GRADIENTS = PARAMETERS
-OPTIMIZER = PARAMETERS
+from reference_impl.page import Budget, Page, all_gather, all_reduce, all_to_all, reduce_scatter
 
 FORWARD = [
     all_gather("parameters", over="data"),
     all_gather("parameters", over=("data", "expert")),
     all_to_all("activations", over="expert"),
 ]
-COMMUNICATION = Budget(
-    forward=[*FORWARD, all_reduce("metrics", over=("data", "expert"))],
-    step=[
-        *FORWARD,
-        reduce_scatter("gradients", over="data"),
-        reduce_scatter("gradients", over=("data", "expert")),
-        all_reduce("gradients", over=("data", "expert")),
-        all_reduce("metrics", over=("data", "expert")),
-    ],
+AT_REST = Mapping(experts="expert", expert_embed="data", embed=("data", "expert"))
+
+PAGE = Page(
+    name="expert_fsdp",
+    compute=Mapping(batch=("data", "expert"), experts="expert"),
+    parameters=AT_REST,
+    gradients=AT_REST,
+    optimizer=AT_REST,
+    communication=Budget(
+        forward=[*FORWARD, all_reduce("metrics", over=("data", "expert"))],
+        step=[
+            *FORWARD,
+            reduce_scatter("gradients", over="data"),
+            reduce_scatter("gradients", over=("data", "expert")),
+            all_reduce("gradients", over=("data", "expert")),
+            all_reduce("metrics", over=("data", "expert")),
+        ],
+    ),
 )

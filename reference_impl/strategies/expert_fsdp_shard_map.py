@@ -11,13 +11,14 @@
                      reduce-scatter of gradients over data×expert; all-reduce of gradients over data×expert;
                      all-reduce of metrics over data×expert
 
-The same table as ``expert_fsdp``. An expert is split over ``data`` along its width and is one of its row's along
-``expert``: it is gathered and scattered over ``data`` alone, and its gradient arrives there summed over the row.
+The same table as ``expert_fsdp``. An expert's width is split over ``data``, so it is gathered and scattered over
+``data`` alone. The all-to-all's transpose has already summed its gradient over ``expert``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 from jax.lax import all_gather, axis_size, pmean, psum_scatter
@@ -26,16 +27,16 @@ from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
-from reference_impl.strategies.expert_fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
+from reference_impl.strategies import expert_fsdp
 from reference_impl.strategies.expert_parallel_shard_map import Exchange
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+TABLE = replace(expert_fsdp.PAGE, name="expert_fsdp_shard_map")
 
 BOTH = ("data", "expert")
 
 
 def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
-    """Gather, compute on this device's tokens with the experts of its row, average."""
+    """Gather, compute on this device's tokens with the experts along ``expert``, average."""
     with jax.named_scope("forward"):
         in_use = jax.tree.map(gather, dict(parameters), model.axes)
         return pmean(model.loss(in_use, batch, Exchange()), BOTH)
@@ -65,7 +66,10 @@ def scatter_mean(gradient: jax.Array, axes: Axes) -> jax.Array:
 
 
 def widths(axes: Axes) -> Iterator[tuple[int, MeshAxes]]:
-    """The dimension that is split at rest and whole in use, if there is one, and the mesh axes that split it."""
+    """The dimension that is split at rest and whole in use, if there is one, and its mesh axes."""
     for dimension, logical in enumerate(axes):
-        if PARAMETERS.of(logical) != COMPUTE.of(logical):
-            yield dimension, PARAMETERS.of(logical)
+        if TABLE.parameters.of(logical) != TABLE.compute.of(logical):
+            yield dimension, TABLE.parameters.of(logical)
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

@@ -9,13 +9,14 @@
                      all-reduce of gradients over data; all-reduce of metrics over data
 
 The same table as ``fsdp``. ``fsdp_shard_map`` gathers everything before it differentiates; here the gather is part of
-what is differentiated, and the scatter its pullback. A rematerialised model gathers within each block, so that the
-backward pass gathers anew what it computes anew with: no block's parameters are held whole while another runs.
+what is differentiated, and the scatter its pullback. A rematerialised model gathers within each block, and gathers
+again where the backward pass recomputes it: no block's parameters are held whole while another block runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,10 +27,8 @@ from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.mapping import Axes
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
-from reference_impl.strategies.fsdp import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
-
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "loss", "loss_and_gradients"]
+from reference_impl.models.layout import Layout
+from reference_impl.strategies import fsdp
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -51,11 +50,11 @@ def scatter(axes: Axes, _: None, gradient: jax.Array) -> tuple[jax.Array]:
 gather.defvjp(lambda shard, axes: (gather(shard, axes), None), scatter)
 
 
-class Gathered(Whole):
-    """Where parameters are gathered: wherever they are brought."""
+class Gathered(Layout):
+    """Gathers parameters wherever a model reshards them."""
 
-    def bring(self, parameters: Mapping[str, Any], axes: Mapping[str, Any]) -> Any:
-        """Each of them."""
+    def reshard(self, parameters: Mapping[str, Any], axes: Mapping[str, Any]) -> Any:
+        """Each of them whole, as this device's own."""
         return jax.tree.map(gather, dict(parameters), dict(axes))
 
 
@@ -76,4 +75,7 @@ def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[ja
 def share(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
     """What this device's examples contribute to the mean over those of all devices."""
     count = model.count(batch)
-    return model.loss(model.bring(parameters, Gathered()), batch, Gathered()) * (count / psum(count, "data"))
+    return model.loss(model.reshard(parameters, Gathered()), batch, Gathered()) * (count / psum(count, "data"))
+
+
+PAGE = replace(fsdp.PAGE, name="fsdp_blockwise_shard_map").by_hand(loss, loss_and_gradients)

@@ -17,24 +17,26 @@ activations of only its 1/data of the batch (Scaling book, "Combining FSDP and t
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
+from reference_impl.page import Budget, Page, all_gather, all_reduce, reduce_scatter
 
-COMPUTE = Mapping(batch="data", heads="model", mlp="model")
-PARAMETERS = Mapping(embed="data", heads="model", mlp="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(embed="data", heads="model", mlp="model")
-
-COMMUNICATION = Budget(
-    forward=[
-        all_gather("parameters", over="data"),
-        all_reduce("activations", over="model"),
-        all_reduce("metrics", over="data"),
-    ],
-    step=[
-        all_gather("parameters", over="data"),
-        all_reduce("activations", over="model"),
-        reduce_scatter("gradients", over="data"),
-        all_reduce("gradients", over="data"),
-        all_reduce("metrics", over="data"),
-    ],
+PAGE = Page(
+    name="fsdp_tensor_parallel",
+    compute=Mapping(batch="data", heads="model", mlp="model"),
+    parameters=Mapping(embed="data", heads="model", mlp="model"),
+    gradients=Mapping(embed="data", heads="model", mlp="model"),
+    optimizer=Mapping(embed="data", heads="model", mlp="model"),
+    communication=Budget(
+        forward=[
+            all_gather("parameters", over="data"),
+            all_reduce("activations", over="model"),
+            all_reduce("metrics", over="data"),
+        ],
+        step=[
+            all_gather("parameters", over="data"),
+            all_reduce("activations", over="model"),
+            reduce_scatter("gradients", over="data"),
+            all_reduce("gradients", over="data"),
+            all_reduce("metrics", over="data"),
+        ],
+    ),
 )

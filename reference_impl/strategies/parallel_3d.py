@@ -14,7 +14,7 @@
     stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
 
 Each data shard is a pipeline of its own, whose microbatches are of its own examples; once in a step the pipelines
-average their gradients. What lies on every stage is summed over the stages too.
+average their gradients. Gradients of parameters that every stage holds are summed over the stages too.
 """
 
 from __future__ import annotations
@@ -26,46 +26,49 @@ from meshproof.contract import Batch, Tree
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.shards import make_own, sum_of_own
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron
-from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
-
-COMPUTE = Mapping(layers="stage", batch="data", mlp="model")
-PARAMETERS = Mapping(layers="stage", mlp="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(layers="stage", mlp="model")
 
 BOTH = ("stage", "data")
 
-COMMUNICATION = Budget(
-    forward=[
-        collective_permute("activations", over="stage"),
-        all_reduce("activations", over="model"),
-        all_reduce("metrics", over=BOTH),
-    ],
-    step=[
-        collective_permute("activations", over="stage"),
-        all_reduce("activations", over="model"),
-        all_reduce("gradients", over="data"),
-        all_reduce("gradients", over=BOTH),
-        all_reduce("metrics", over=BOTH),
-    ],
+TABLE = Page(
+    name="parallel_3d",
+    compute=Mapping(layers="stage", batch="data", mlp="model"),
+    parameters=Mapping(layers="stage", mlp="model"),
+    gradients=Mapping(layers="stage", mlp="model"),
+    optimizer=Mapping(layers="stage", mlp="model"),
+    communication=Budget(
+        forward=[
+            collective_permute("activations", over="stage"),
+            all_reduce("activations", over="model"),
+            all_reduce("metrics", over=BOTH),
+        ],
+        step=[
+            collective_permute("activations", over="stage"),
+            all_reduce("activations", over="model"),
+            all_reduce("gradients", over="data"),
+            all_reduce("gradients", over=BOTH),
+            all_reduce("metrics", over=BOTH),
+        ],
+    ),
 )
-
-make_schedule = gpipe
 
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
-    """The mean over the pipelines of what their last stages know."""
-    own = make_own(parameters, model, COMPUTE, BOTH)
+    """The mean over the pipelines of the losses, which their last stages have."""
+    own = make_own(parameters, model, TABLE.compute, BOTH)
     return psum(Pipeline(model, schedule, Megatron()).run(own, batch)[0], BOTH) / axis_size("data")
 
 
 def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every pipeline's own loss and gradients: summed over the stages, averaged over the pipelines."""
-    own = make_own(parameters, model, COMPUTE, BOTH)
+    own = make_own(parameters, model, TABLE.compute, BOTH)
     value, gradients = Pipeline(model, schedule, Megatron()).run(own, batch)
     with jax.named_scope("synchronize_gradients"):
-        total = psum(value, BOTH), sum_of_own(gradients, model, COMPUTE, BOTH)
+        total = psum(value, BOTH), sum_of_own(gradients, model, TABLE.compute, BOTH)
         return jax.tree.map(lambda x: x / axis_size("data"), total)
+
+
+PAGE = TABLE.in_stages(gpipe, loss, loss_and_gradients)

@@ -1,4 +1,4 @@
-"""1F1B: GPipe whose backwards come as soon as they can, so that a stage holds at most S activations, however large M.
+"""1F1B: GPipe whose backwards come as soon as possible, so that a stage holds at most S activations, however large M.
 
     parameters       layers→stage
     gradients        layers→stage
@@ -20,26 +20,9 @@ GPipe's; the memory it saves is spent on more microbatches (Narayanan et al. 201
 
 from __future__ import annotations
 
-from reference_impl.strategies.pipeline_gpipe import (
-    COMMUNICATION,
-    COMPUTE,
-    GRADIENTS,
-    OPTIMIZER,
-    PARAMETERS,
-    loss,
-    loss_and_gradients,
-)
+from dataclasses import replace
+
+from reference_impl.strategies import pipeline_gpipe
 from reference_impl.theory.schedules import one_forward_one_backward
 
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTE",
-    "GRADIENTS",
-    "OPTIMIZER",
-    "PARAMETERS",
-    "loss",
-    "loss_and_gradients",
-    "make_schedule",
-]
-
-make_schedule = one_forward_one_backward
+PAGE = replace(pipeline_gpipe.PAGE, name="pipeline_1f1b", make_schedule=one_forward_one_backward)

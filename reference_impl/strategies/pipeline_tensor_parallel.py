@@ -12,9 +12,9 @@
     stage 0  F0 F1 F2 F3 F4 F5 F6 F7 ·  ·  B7 B6 B5 B4 B3 B2 B1 B0
     stage 1  ·  F0 F1 F2 F3 F4 F5 F6 F7 B7 B6 B5 B4 B3 B2 B1 B0 ·
 
-The large and rare messages stay within a stage, the small and frequent ones go between them: tensor parallelism belongs
-on the fast links. Megatron's pair f and g stands around each pair of layers as in ``tensor_parallel_shard_map``. They
-communicate, so the schedule is GPipe's: no stage may reach them by a branch.
+Tensor parallelism moves activations in every layer, pipelining only between stages: tensor parallelism belongs on the
+fast links. Megatron's pair f and g stands around each pair of layers as in ``tensor_parallel_shard_map``. They
+communicate, so the schedule is GPipe's: in a branch that not all stages take, they would deadlock.
 """
 
 from __future__ import annotations
@@ -24,38 +24,41 @@ import jax
 from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.strategies import pipeline_gpipe
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron
-from reference_impl.theory.communication import Budget, all_reduce, collective_permute
 from reference_impl.theory.schedules import Schedule, gpipe
 
-COMPUTE = Mapping(layers="stage", mlp="model")
-PARAMETERS = Mapping(layers="stage", mlp="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(layers="stage", mlp="model")
-
-COMMUNICATION = Budget(
-    forward=[
-        collective_permute("activations", over="stage"),
-        all_reduce("activations", over="model"),
-        all_reduce("metrics", over="stage"),
-    ],
-    step=[
-        collective_permute("activations", over="stage"),
-        all_reduce("activations", over="model"),
-        all_reduce("gradients", over="stage"),
-        all_reduce("metrics", over="stage"),
-    ],
+TABLE = Page(
+    name="pipeline_tensor_parallel",
+    compute=Mapping(layers="stage", mlp="model"),
+    parameters=Mapping(layers="stage", mlp="model"),
+    gradients=Mapping(layers="stage", mlp="model"),
+    optimizer=Mapping(layers="stage", mlp="model"),
+    communication=Budget(
+        forward=[
+            collective_permute("activations", over="stage"),
+            all_reduce("activations", over="model"),
+            all_reduce("metrics", over="stage"),
+        ],
+        step=[
+            collective_permute("activations", over="stage"),
+            all_reduce("activations", over="model"),
+            all_reduce("gradients", over="stage"),
+            all_reduce("metrics", over="stage"),
+        ],
+    ),
 )
-
-make_schedule = gpipe
 
 
 def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
-    """GPipe's, of stages that are split."""
+    """GPipe's, with split stages."""
     return pipeline_gpipe.loss(model, schedule, parameters, batch, Megatron())
 
 
 def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-    """GPipe's: split parameters have gradients of their own shard."""
+    """GPipe's; the gradients of split parameters are those of this device's shard."""
     return pipeline_gpipe.loss_and_gradients(model, schedule, parameters, batch, Megatron())
+
+
+PAGE = TABLE.in_stages(gpipe, loss, loss_and_gradients)

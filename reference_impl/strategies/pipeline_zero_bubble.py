@@ -1,4 +1,4 @@
-"""Zero bubble (ZB-H1): 1F1B that splits each backward in two, and fills its bubble with the half that nobody waits for.
+"""Zero bubble (ZB-H1): 1F1B that splits each backward in two, and fills its bubble with the half that can wait.
 
     parameters       layers→stage
     gradients        layers→stage
@@ -13,35 +13,18 @@
     stage 2  ·  ·  F0 F1 ·  B0 F2 B1 F3 B2 W0 F4 B3 W1 F5 B4 W2 F6 B5 W3 F7 B6 W4 B7 W5 W6 W7
     stage 3  ·  ·  ·  F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 F6 B6 W3 F7 B7 W4 W5 W6 W7
 
-B makes the gradient of the activation, for which the stage before waits; W makes those of the weights, for which nobody
-does, at any later time. Stage s leaves W until s further B are done, and then has something to do until its end: of
-three slots for each microbatch a stage is idle (S − 1)/(3M + S − 1) of the time, a third as long as in 1F1B. Every
-stage holds S activations, and the gradients that wait with them (Qi et al. 2023). Both ways meet in the steady state,
-so that stages hand on twice a tick. Here W computes anew what B has computed, as B does with F: memory for time.
+B computes the gradient of the activation, for which the stage before waits; W computes those of the weights, at any
+later time. Stage s defers W until s further B are done, and is then busy until its end: with three slots for each
+microbatch a stage is idle (S − 1)/(3M + S − 1) of the time, a third as long as in 1F1B. Every stage holds S activations
+and the gradients that wait with them (Qi et al. 2023). In the steady state forwards and backwards share a tick, so
+stages send twice in it. Here W recomputes what B has computed, as B recomputes F: memory for time.
 """
 
 from __future__ import annotations
 
-from reference_impl.strategies.pipeline_gpipe import (
-    COMMUNICATION,
-    COMPUTE,
-    GRADIENTS,
-    OPTIMIZER,
-    PARAMETERS,
-    loss,
-    loss_and_gradients,
-)
+from dataclasses import replace
+
+from reference_impl.strategies import pipeline_gpipe
 from reference_impl.theory.schedules import zero_bubble
 
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTE",
-    "GRADIENTS",
-    "OPTIMIZER",
-    "PARAMETERS",
-    "loss",
-    "loss_and_gradients",
-    "make_schedule",
-]
-
-make_schedule = zero_bubble
+PAGE = replace(pipeline_gpipe.PAGE, name="pipeline_zero_bubble", make_schedule=zero_bubble)

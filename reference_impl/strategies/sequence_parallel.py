@@ -11,25 +11,29 @@
                      all-reduce of metrics over model; all-reduce of metrics over data
 
 Each of tensor parallelism's all-reduces becomes a reduce-scatter where a block ends and an all-gather where the next
-begins: the same bytes, and norms and residuals are computed and stored once instead of by every device. What is whole
-on all devices then sees only its part of the tokens, and its gradient is summed over model too: XLA reduces axis by
-axis (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
+begins: the same bytes, and norms and residuals are computed and stored once instead of by every device. A replicated
+parameter then sees only this device's tokens, so its gradient is summed over model too: XLA reduces axis by axis
+(Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
 """
 
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
-
-COMPUTE = Mapping(batch="data", sequence="model", heads="model", mlp="model", position="model")
-PARAMETERS = Mapping(heads="model", mlp="model", position="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = PARAMETERS
+from reference_impl.page import Budget, Page, all_gather, all_reduce, reduce_scatter
 
 ACTIVATIONS = [all_gather("activations", over="model"), reduce_scatter("activations", over="model")]
 METRICS = [all_reduce("metrics", over="model"), all_reduce("metrics", over="data")]
 
-COMMUNICATION = Budget(
-    forward=[*ACTIVATIONS, *METRICS],
-    step=[*ACTIVATIONS, all_reduce("gradients", over="model"), all_reduce("gradients", over="data"), *METRICS],
+AT_REST = Mapping(heads="model", mlp="model", position="model")
+
+PAGE = Page(
+    name="sequence_parallel",
+    compute=Mapping(batch="data", sequence="model", heads="model", mlp="model", position="model"),
+    parameters=AT_REST,
+    gradients=AT_REST,
+    optimizer=AT_REST,
+    communication=Budget(
+        forward=[*ACTIVATIONS, *METRICS],
+        step=[*ACTIVATIONS, all_reduce("gradients", over="model"), all_reduce("gradients", over="data"), *METRICS],
+    ),
 )

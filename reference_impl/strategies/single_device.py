@@ -11,11 +11,13 @@ step moves       nothing
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget
+from reference_impl.page import Budget, Page
 
-COMPUTE = Mapping()
-PARAMETERS = Mapping()
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping()
-
-COMMUNICATION = Budget()
+PAGE = Page(
+    name="single_device",
+    compute=Mapping(),
+    parameters=Mapping(),
+    gradients=Mapping(),
+    optimizer=Mapping(),
+    communication=Budget(),
+)

@@ -8,21 +8,23 @@
     step moves       all-reduce of activations over model
 
 Per pair one [B, D] all-reduce forward (the row-parallel products) and one backward (the gradient of the
-column-parallel input). Attention is such a pair, split by its heads. Layers with neither axis are computed by every
-device alike.
+column-parallel input). Attention is such a pair, split by its heads. Layers with neither axis are computed in full by
+every device.
 """
 
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_reduce
+from reference_impl.page import Budget, Page, all_reduce
 
-COMPUTE = Mapping(heads="model", mlp="model")
-PARAMETERS = Mapping(heads="model", mlp="model")
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(heads="model", mlp="model")
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("activations", over="model")],
-    step=[all_reduce("activations", over="model")],
+PAGE = Page(
+    name="tensor_parallel",
+    compute=Mapping(heads="model", mlp="model"),
+    parameters=Mapping(heads="model", mlp="model"),
+    gradients=Mapping(heads="model", mlp="model"),
+    optimizer=Mapping(heads="model", mlp="model"),
+    communication=Budget(
+        forward=[all_reduce("activations", over="model")],
+        step=[all_reduce("activations", over="model")],
+    ),
 )

@@ -7,8 +7,8 @@
     forward moves    all-reduce of activations over model
     step moves       all-reduce of activations over model
 
-``tensor_parallel_shard_map``, and no device holds the whole table nor all logits of a token. A look-up is the sum of
-what each finds in its own rows. Of its own logits each device hands on three numbers a token: the largest, the sum of
+``tensor_parallel_shard_map``, and no device holds the whole table or all logits of a token. A look-up is the sum of the
+devices' look-ups in their own rows. Of its logits each device sends three numbers a token: the largest, the sum of
 exponentials, and the label's, if it is one of them (Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter
 Language Models Using Model Parallelism").
 """
@@ -23,13 +23,20 @@ from meshproof.contract import Batch, Tree
 from reference_impl.mapping import Mapping
 from reference_impl.models import Model
 from reference_impl.models.gpt import GPT
-from reference_impl.strategies.tensor_parallel import COMMUNICATION
+from reference_impl.page import Page
+from reference_impl.strategies import tensor_parallel
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron, f, g
 
-__all__ = ["COMMUNICATION", "COMPUTE", "GRADIENTS", "OPTIMIZER", "PARAMETERS", "OwnRows", "loss", "loss_and_gradients"]
+SPLIT = Mapping(heads="model", mlp="model", vocab="model")
 
-COMPUTE = Mapping(heads="model", mlp="model", vocab="model")
-PARAMETERS = GRADIENTS = OPTIMIZER = COMPUTE
+TABLE = Page(
+    name="vocabulary_parallel",
+    compute=SPLIT,
+    parameters=SPLIT,
+    gradients=SPLIT,
+    optimizer=SPLIT,
+    communication=tensor_parallel.PAGE.communication,
+)
 
 
 class OwnRows(Megatron):
@@ -39,9 +46,9 @@ class OwnRows(Megatron):
         """The sum of all devices' look-ups."""
         return g(look_up_own(token_VxD, x_BxT))
 
-    def compare(self, token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
+    def logits(self, token_VxD: jax.Array, h_BxTxD: jax.Array) -> jax.Array:
         """This device's own logits."""
-        return super().compare(token_VxD, f(h_BxTxD))
+        return super().logits(token_VxD, f(h_BxTxD))
 
 
 def look_up_own(token_VxD: jax.Array, x_BxT: jax.Array) -> jax.Array:
@@ -73,5 +80,8 @@ def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
-    """Split parameters have gradients of their own shard; the others' are equal on every device as they stand."""
+    """Gradients of split parameters are those of this device's shard; the others are equal on all devices already."""
     return jax.value_and_grad(loss, argnums=1)(model, parameters, batch)
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients)

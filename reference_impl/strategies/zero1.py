@@ -8,25 +8,27 @@
     step moves       all-reduce of gradients over data; all-gather of parameters over data;
                      all-reduce of metrics over data
 
-The gradients are reduced as data parallelism reduces them; what is updated in shards is then gathered. Rajbhandari et
-al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
+The gradients are reduced as in data parallelism; each device updates its shard, and the updated shards are gathered.
+Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
 """
 
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce
+from reference_impl.page import Budget, Page, all_gather, all_reduce
 
-COMPUTE = Mapping(batch="data")
-PARAMETERS = Mapping()
-GRADIENTS = PARAMETERS
-OPTIMIZER = Mapping(embed="data")
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("metrics", over="data")],
-    step=[
-        all_reduce("gradients", over="data"),
-        all_gather("parameters", over="data"),
-        all_reduce("metrics", over="data"),
-    ],
+PAGE = Page(
+    name="zero1",
+    compute=Mapping(batch="data"),
+    parameters=Mapping(),
+    gradients=Mapping(),
+    optimizer=Mapping(embed="data"),
+    communication=Budget(
+        forward=[all_reduce("metrics", over="data")],
+        step=[
+            all_reduce("gradients", over="data"),
+            all_gather("parameters", over="data"),
+            all_reduce("metrics", over="data"),
+        ],
+    ),
 )

@@ -13,31 +13,24 @@ The same table as ``zero1``. The loss and the gradients are data parallelism's; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from meshproof.contract import Tree
 from reference_impl.models import Model
+from reference_impl.page import Optimize
 from reference_impl.shards import Shards
+from reference_impl.strategies import zero1
 from reference_impl.strategies.data_parallel_shard_map import loss, loss_and_gradients
-from reference_impl.strategies.zero1 import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTE",
-    "GRADIENTS",
-    "OPTIMIZER",
-    "PARAMETERS",
-    "loss",
-    "loss_and_gradients",
-    "update",
-]
+TABLE = replace(zero1.PAGE, name="zero1_shard_map")
 
 
-def update(
-    model: Model, optimize: Callable[..., Any], parameters: Tree, state: Any, gradients: Tree
-) -> tuple[Tree, Any]:
-    """Each device updates what its optimizer state is for, and all of them gather it."""
-    shards = Shards(model, OPTIMIZER, "data")
+def update(model: Model, optimize: Optimize, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
+    """Each device updates the shard whose optimizer state it holds; then all shards are gathered."""
+    shards = Shards(model, TABLE.optimizer, "data")
     updated, state = optimize(shards.own(parameters), state, shards.own(gradients))
     return shards.gather_equal(updated), state
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients, update)

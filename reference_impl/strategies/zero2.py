@@ -1,4 +1,4 @@
-"""ZeRO-2: ZeRO-1 that also keeps only 1/N of each gradient, the part that its device's optimizer state is for.
+"""ZeRO-2: ZeRO-1 that also keeps only 1/N of each gradient on a device, the shard whose optimizer state it holds.
 
     parameters       whole
     gradients        embed→data
@@ -9,26 +9,28 @@
                      all-gather of parameters over data; all-reduce of metrics over data
 
 Gradients are reduce-scattered, updated parameters gathered: together the bytes of data parallelism's all-reduce.
-Parameters without an ``embed`` axis are not split: theirs are the all-reduced gradients. Rajbhandari et al. 2020,
+Parameters without an ``embed`` axis are not split, and their gradients are all-reduced. Rajbhandari et al. 2020,
 "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os+g.
 """
 
 from __future__ import annotations
 
 from reference_impl.mapping import Mapping
-from reference_impl.theory.communication import Budget, all_gather, all_reduce, reduce_scatter
+from reference_impl.page import Budget, Page, all_gather, all_reduce, reduce_scatter
 
-COMPUTE = Mapping(batch="data")
-PARAMETERS = Mapping()
-GRADIENTS = Mapping(embed="data")
-OPTIMIZER = Mapping(embed="data")
-
-COMMUNICATION = Budget(
-    forward=[all_reduce("metrics", over="data")],
-    step=[
-        reduce_scatter("gradients", over="data"),
-        all_reduce("gradients", over="data"),
-        all_gather("parameters", over="data"),
-        all_reduce("metrics", over="data"),
-    ],
+PAGE = Page(
+    name="zero2",
+    compute=Mapping(batch="data"),
+    parameters=Mapping(),
+    gradients=Mapping(embed="data"),
+    optimizer=Mapping(embed="data"),
+    communication=Budget(
+        forward=[all_reduce("metrics", over="data")],
+        step=[
+            reduce_scatter("gradients", over="data"),
+            all_reduce("gradients", over="data"),
+            all_gather("parameters", over="data"),
+            all_reduce("metrics", over="data"),
+        ],
+    ),
 )

@@ -13,7 +13,7 @@ The same table as ``zero2``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,36 +22,29 @@ from jax.lax import pmean
 from meshproof.contract import Batch, Tree
 from reference_impl.compat import varying
 from reference_impl.models import Model
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
+from reference_impl.page import Optimize
 from reference_impl.shards import Shards
+from reference_impl.strategies import zero2
 from reference_impl.strategies.data_parallel_shard_map import loss
-from reference_impl.strategies.zero2 import COMMUNICATION, COMPUTE, GRADIENTS, OPTIMIZER, PARAMETERS
 
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTE",
-    "GRADIENTS",
-    "OPTIMIZER",
-    "PARAMETERS",
-    "loss",
-    "loss_and_gradients",
-    "update",
-]
+TABLE = replace(zero2.PAGE, name="zero2_shard_map")
 
 
 def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every device's own gradients, averaged into each device's shard."""
     with jax.named_scope("forward"):
         own = jax.tree.map(lambda w: varying(w, "data"), parameters)
-        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Whole())
+        local_loss, gradients = jax.value_and_grad(model.loss)(own, batch, Layout())
     with jax.named_scope("synchronize_gradients"):
-        return pmean(local_loss, "data"), Shards(model, GRADIENTS, "data").scatter_mean(gradients)
+        return pmean(local_loss, "data"), Shards(model, TABLE.gradients, "data").scatter_mean(gradients)
 
 
-def update(
-    model: Model, optimize: Callable[..., Any], parameters: Tree, state: Any, gradients: Tree
-) -> tuple[Tree, Any]:
-    """Each device updates what its optimizer state is for, and all of them gather it."""
-    shards = Shards(model, OPTIMIZER, "data")
+def update(model: Model, optimize: Optimize, parameters: Tree, state: Any, gradients: Tree) -> tuple[Tree, Any]:
+    """Each device updates the shard whose optimizer state it holds; then all shards are gathered."""
+    shards = Shards(model, TABLE.optimizer, "data")
     updated, state = optimize(shards.own(parameters), state, gradients)
     return shards.gather_equal(updated), state
+
+
+PAGE = TABLE.by_hand(loss, loss_and_gradients, update)

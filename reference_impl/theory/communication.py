@@ -10,64 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import ModuleType
 
-from meshproof.contract import Communication, Operation, Payload, leaves
+from meshproof.contract import Communication, leaves
 from reference_impl.mapping import Axes, MeshAxes
 from reference_impl.models import Model
+from reference_impl.page import Line, Page
 from reference_impl.theory.schedules import Schedule
 
 FLOAT32 = SCALAR = 4
-
-
-@dataclass(frozen=True)
-class Line:
-    """One symbolic line of a page's budget: what moves, by which logical operation, over which mesh axes."""
-
-    operation: Operation
-    payload: Payload
-    over: MeshAxes
-
-    def __str__(self) -> str:
-        return f"{self.operation} of {self.payload} over {'×'.join(self.over)}"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """A page's budget: the forward pass, and the whole train step."""
-
-    forward: list[Line] = field(default_factory=list)
-    step: list[Line] = field(default_factory=list)
-
-
-def all_gather(payload: Payload, over: str | MeshAxes) -> Line:
-    """Every device gets the shards of all others, along one mesh axis or several at once."""
-    return along("all-gather", payload, over)
-
-
-def all_reduce(payload: Payload, over: str | MeshAxes) -> Line:
-    """Every device gets the sum over all, along one mesh axis or several at once."""
-    return along("all-reduce", payload, over)
-
-
-def reduce_scatter(payload: Payload, over: str | MeshAxes) -> Line:
-    """Every device gets its shard of the sum over all, along one mesh axis or several at once."""
-    return along("reduce-scatter", payload, over)
-
-
-def all_to_all(payload: Payload, over: str | MeshAxes) -> Line:
-    """Every device gets its part of what each of the others has, along one mesh axis or several at once."""
-    return along("all-to-all", payload, over)
-
-
-def collective_permute(payload: Payload, over: str) -> Line:
-    """Every device hands on to another, as one stage to the next."""
-    return along("collective-permute", payload, over)
-
-
-def along(operation: Operation, payload: Payload, over: str | MeshAxes) -> Line:
-    """A line over one mesh axis, by its name, or several."""
-    return Line(operation, payload, (over,) if isinstance(over, str) else over)
 
 
 @dataclass(frozen=True)
@@ -79,7 +29,7 @@ class Traffic:
     """
 
     model: Model
-    page: ModuleType
+    page: Page
     mesh: dict[str, int]
     batch: int
     reductions: int = 1
@@ -111,23 +61,23 @@ class Traffic:
     def gathered(self, over: MeshAxes, backward: bool) -> Iterator[int]:
         """Parameters that rest split and are computed with whole; after the optimizer, those that it updates split."""
         for path, in_use, axes in self.parameters():
-            compute, rest = self.page.COMPUTE.split(axes), self.page.PARAMETERS.split(axes)
-            updated = self.page.OPTIMIZER.split(axes) if backward else ()
+            compute, rest = self.page.compute.split(axes), self.page.parameters.split(axes)
+            updated = self.page.optimizer.split(axes) if backward else ()
             if set(over) == {*rest, *updated} - {*compute}:
-                yield in_use * (2 if backward and set(rest) - {*compute} and self.anew(path) else 1)
+                yield in_use * (2 if backward and set(rest) - {*compute} and self.gathered_twice(path) else 1)
 
-    def anew(self, path: str) -> bool:
-        """Whether a step brings this parameter once more, to compute the block anew in which it stands.
+    def gathered_twice(self, path: str) -> bool:
+        """Whether a step gathers this parameter a second time, to recompute its block in the backward pass.
 
-        For then it was not kept. Only what is added to the block's output is not asked for again: the backward pass
-        needs that output no more, it has what entered the next block.
+        Not the parameter that is only added to the block's output: the backward pass needs no output, it has kept the
+        next block's input.
         """
         block, _, name = path.partition("/")
         return self.rematerialises and block in self.model.segments and name != self.model.added_last
 
     @property
     def rematerialises(self) -> bool:
-        """Whether the backward pass computes blocks anew."""
+        """Whether the backward pass recomputes blocks."""
         return bool(self.model.promises.get("rematerialises"))
 
     def reduced(self, line: Line, ways: list[MeshAxes]) -> Iterator[int]:
@@ -137,10 +87,10 @@ class Traffic:
         all at once where that is among the page's ``ways``, else over one after the other.
         """
         for _, in_use, axes in self.parameters():
-            summed = {*self.page.COMPUTE.split(("batch", "length", "sequence", "layers"))} - {
-                *self.page.COMPUTE.split(axes)
+            summed = {*self.page.compute.split(("batch", "length", "sequence", "layers"))} - {
+                *self.page.compute.split(axes)
             }
-            scattered = summed & {*self.page.GRADIENTS.split(axes)}
+            scattered = summed & {*self.page.gradients.split(axes)}
             kept = summed - scattered
             at_once = kept in map(set, ways)
             if line.operation == "reduce-scatter" and set(line.over) == scattered:
@@ -152,7 +102,7 @@ class Traffic:
         """Each parameter's path, its bytes in use on a device, and its logical axes."""
         logical = dict(leaves(self.model.axes))
         for path, shape in leaves(self.model.shapes):
-            split = self.page.COMPUTE.split(logical[path])
+            split = self.page.compute.split(logical[path])
             yield path, prod(shape) // prod(self.mesh[axis] for axis in split) * FLOAT32, logical[path]
 
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
@@ -160,11 +110,11 @@ class Traffic:
 
         Each is one all-reduce; or one reduce-scatter, and then an all-gather stands at the other end. An all-to-all
         stands at both ends, forward and backward. A ring takes what would be gathered, or scattered, to every other
-        device. A block that is computed anew moves again what it moves forward, but for what leaves its last region:
-        that is the block's output, which the backward pass needs no more.
+        device. A block that is recomputed moves again what it moves forward, but not what leaves its last region:
+        that is the block's output, which the backward pass does not need.
         """
-        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
-        if self.page.COMPUTE.of("length") == line.over:
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.compute.of("batch"))
+        if self.page.compute.of("length") == line.over:
             yield self.for_attention(line, rows, backward)
             return
         if line.operation == "collective-permute":
@@ -173,7 +123,7 @@ class Traffic:
             yield sum(sum(self.activations(each, backward)) for each in at_once) * (devices - 1) // devices
             return
         for region in self.model.regions():
-            if self.page.COMPUTE.of(region.axis) != line.over:
+            if self.page.compute.of(region.axis) != line.over:
                 continue
             if line.operation == "all-to-all":
                 yield rows * (region.entered + region.left) * (1 + backward) * FLOAT32
@@ -187,39 +137,39 @@ class Traffic:
         """What a device with its own part of the sequence moves to attend to the whole.
 
         On a ring keys and values visit every other device; or tokens are traded for heads: queries, keys, values and
-        what attention makes of them, twice the keys and values. Backward their gradients move, and they where a block
-        is computed anew. Keys and values that are gathered are gathered anew too; their gradients are scattered.
+        attention's output, twice the keys and values. Backward their gradients move, and they again where a block is
+        recomputed. Gathered keys and values are then gathered again; their gradients are reduce-scattered.
         """
         devices = self.mesh[line.over[0]]
         whole = rows * self.model.keys_and_values * FLOAT32
-        anew = backward and self.rematerialises
+        again = backward and self.rematerialises
         if line.operation == "all-gather":
-            return whole * (1 + anew)
+            return whole * (1 + again)
         if line.operation == "reduce-scatter":
             return whole * backward
         parts = 2 if line.operation == "all-to-all" else devices - 1
-        return parts * whole // devices * (1 + backward + anew)
+        return parts * whole // devices * (1 + backward + again)
 
 
 @dataclass(frozen=True)
 class PipelineTraffic(Traffic):
-    """The same where a schedule moves the activations: in every tick, also those of idle stages."""
+    """The same where a schedule moves the activations: in every tick, also from idle stages."""
 
     schedule: Schedule = field(kw_only=True)
 
     def activations(self, line: Line, backward: bool) -> Iterator[int]:
-        """What is handed on in every tick; and what a stage that is split itself moves in it.
+        """What the stages send in every tick; and what a stage that is itself split moves in it.
 
-        V·M + S − 1 ticks go forward. A stage that is split goes back in as many: a backward computes its forward anew,
+        V·M + S − 1 ticks go forward. A stage that is split goes back in as many: a backward recomputes its forward,
         and moves what that moves.
         """
-        rows = self.batch // prod(self.mesh[axis] for axis in self.page.COMPUTE.of("batch"))
+        rows = self.batch // prod(self.mesh[axis] for axis in self.page.compute.of("batch"))
         examples = rows // self.schedule.microbatches
         forwards = self.schedule.chunks * self.schedule.microbatches + self.schedule.stages - 1
         for region in self.model.regions():
             if line.operation == "collective-permute":
                 yield examples * region.left * (self.schedule.hops if backward else forwards) * FLOAT32
                 return
-            if self.page.COMPUTE.of(region.axis) == line.over:
+            if self.page.compute.of(region.axis) == line.over:
                 elements = region.left + (region.left + region.entered) * backward
                 yield examples * elements * forwards * FLOAT32 // self.schedule.depths

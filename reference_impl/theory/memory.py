@@ -12,12 +12,12 @@ FLOAT32 = 4
 
 
 def spared(model: Model, compute: Mapping, mesh: dict[str, int], batch: int) -> int | None:
-    """The least bytes per device by which a step's peak is lower because it computes blocks anew; ``None`` if by none.
+    """The bytes per device by which recomputing blocks lowers a step's peak, at least; ``None`` where it does not.
 
-    Without that the backward pass starts with all that the gradients of all blocks' products depend on. With it that
-    exists of one block at a time, and of the others only what entered them. But in the end either step holds all
-    gradients: where they outweigh the activations, nothing is promised. What lies between the products is not counted,
-    for a compiler may compute it anew unasked.
+    Without recomputation the backward pass starts with the operands of all blocks' products. With it the operands of
+    one block at a time exist, and the inputs of the others. Both steps end with all gradients: where these are larger
+    than the activations, nothing is promised. What stands between the products is not counted, because a compiler may
+    recompute it unasked.
     """
     if not model.promises.get("rematerialises"):
         return None

@@ -23,7 +23,7 @@ Unit = tuple[int, int]
 """A microbatch, and the chunk of layers that it passes through."""
 
 Work = tuple[Direction, int, int]
-"""A direction, a microbatch, and how many chunks of layers lie before: chunk c of stage s lies at depth c·S + s."""
+"""A direction, a microbatch, and how many chunks of layers come before: chunk c of stage s is at depth c·S + s."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Schedule:
 
     @cached_property
     def microbatches(self) -> int:
-        """M."""
+        """M, the number of microbatches."""
         return 1 + max(slot.microbatch for slot in self.slots)
 
     @cached_property
     def chunks(self) -> int:
-        """V."""
+        """V, the number of chunks of each stage."""
         return 1 + max(slot.chunk for slot in self.slots)
 
     @cached_property
@@ -92,7 +92,7 @@ class Schedule:
 
     @cached_property
     def hops(self) -> int:
-        """How often the stages hand on: once a tick; twice, each way, in a phase that `crosses`."""
+        """How often the stages send: once a tick; twice, once in each direction, in a phase that `crosses`."""
         return sum(len(phase) * (1 + self.crosses(phase)) for phase in self.phases)
 
     def crosses(self, ticks: range) -> bool:
@@ -102,7 +102,7 @@ class Schedule:
 
     @cached_property
     def depths(self) -> int:
-        """V·S."""
+        """V·S, the number of chunks of all stages."""
         return self.chunks * self.stages
 
     def work(self, slot: Slot) -> Work:
@@ -118,7 +118,7 @@ class Schedule:
             yield "backward", microbatch, depth + 1
 
     def receiver(self, slot: Slot) -> int | None:
-        """The stage that a slot's result is handed on to, if any."""
+        """The stage that a slot's result is sent to, if any."""
         direction, _, depth = self.work(slot)
         following = {"forward": depth + 1, "backward": depth - 1}.get(direction, self.depths)
         return following % self.stages if 0 <= following < self.depths else None

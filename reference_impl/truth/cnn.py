@@ -37,7 +37,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class CNNTruth(ModelTruth):
-    """The judge of a CNN's numbers: square images of ``size``, channels from the image's on, classes, an optimizer."""
+    """The truth of a CNN's numbers: square images of ``size``, channels from the image's on, classes, an optimizer."""
 
     size: int = 8
     channels: tuple[int, ...] = (3, 8, 16)

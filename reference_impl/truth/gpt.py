@@ -48,7 +48,7 @@ Pullback = Callable[[Rounded], tuple[Rounded, Gradients]]
 
 @dataclass(frozen=True)
 class GPTTruth(ModelTruth):
-    """The judge of a GPT's numbers: its sizes, its dropout and an optimizer.
+    """The truth of a GPT's numbers: its sizes, its dropout and an optimizer.
 
     The loss is the mean cross-entropy over B·T tokens. With dropout the draws of a step depend on its number, not on
     ``seed``, which is that of start values and batches.

@@ -31,7 +31,7 @@ class ModelTruth(ABC):
 
     @abstractmethod
     def draw(self, path: str, shape: tuple[int, ...]) -> Array:
-        """The start value of one parameter, before it is brought to float32."""
+        """The start value of one parameter, before it is rounded to float32."""
 
     @abstractmethod
     def batches(self, count: int, batch: int) -> tuple[Batch, ...]:

@@ -19,7 +19,7 @@ VALID = (8, 5, 0, 7, 1, 8, 3, 6)
 
 @dataclass(frozen=True)
 class MaskedTruth(ModelTruth):
-    """The judge of a model whose batches are padded. A batch without a mask has no padding."""
+    """The truth of a model whose batches are padded. A batch without a mask has no padding."""
 
     model: ModelTruth
 

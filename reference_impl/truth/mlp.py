@@ -39,7 +39,7 @@ Compute = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class MLPTruth(ModelTruth):
-    """The judge of an MLP's numbers: widths from input to output, a loss, an optimizer."""
+    """The truth of an MLP's numbers: widths from input to output, a loss, an optimizer."""
 
     widths: tuple[int, ...] = (784, 128, 512, 128, 10)
     loss: Loss = "softmax_cross_entropy"

@@ -66,7 +66,7 @@ class Mixture(NamedTuple):
 
 @dataclass(frozen=True)
 class MoETruth(ModelTruth):
-    """The judge of a mixture's numbers: its dims, the experts that a token chooses, and their places in a group."""
+    """The truth of a mixture's numbers: its dims, the experts that a token chooses, and their places in a group."""
 
     features: int = 256
     width: int = 64

@@ -53,7 +53,7 @@ def run(
     optimizer: Optimizer,
     draw: int | None = None,
 ) -> History:
-    """One training. With a ``draw``, one off by a deviation: in what the first step hands on, and in every ReLU."""
+    """One training. With a ``draw``, one off by a deviation: in the first step's results, and in every ReLU."""
     parameters: Values = start
     state: Values = optimizer.init(start)
     history: History = []

@@ -1,6 +1,6 @@
 """Planted faults: an implementation for ``pytest suites/ --impl tests.saboteurs``.
 
-Each strategy has one fault, is named after it, and stands in `CAUGHT_BY` beside the clauses that must catch it.
+Each strategy has one fault and its name; its case stands in `CAUGHT_BY` beside the clauses that must catch it.
 ``healthy_*`` are the same constructions without a fault, and must pass.
 """
 

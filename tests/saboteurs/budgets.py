@@ -6,8 +6,8 @@ The numbers are right, and every byte that moves is listed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 from unittest import mock
@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import all_gather, axis_index, pmean, ppermute
 
-from meshproof.contract import Communication, leaves
+from meshproof.contract import Communication, Contract, leaves
 from reference_impl.forms import pipeline
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
+from reference_impl.page import Budget, ManualPage, Page
 from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
@@ -34,8 +35,6 @@ from reference_impl.strategies import (
     tensor_parallel_shard_map,
     zero1_shard_map,
 )
-from reference_impl.theory import communication
-from reference_impl.theory.communication import Budget, Line
 from tests.saboteurs.collectives import each, synchronize_by, twice
 from tests.saboteurs.pipelines import STAGES, UncheckedPipelined, by_engine
 from tests.saboteurs.planting import BOTH, DATA, MODEL, Unchecked, plant
@@ -44,27 +43,28 @@ from tests.saboteurs.sharded_state import HYBRID, gathers_old_and_new
 
 @dataclass(frozen=True)
 class Restates(Manual):
-    """Contracts that say something else than the page: what its ``restated`` makes of them."""
+    """A contract that says something else than the page: ``restated`` has the fields that differ."""
 
+    restated: Callable[[Contract], dict[str, Any]] = field(kw_only=True)
     check_vma: bool = False
 
     @cached_property
     def contract(self) -> Any:
         """The page's, restated."""
         said = super().contract
-        return replace(said, **self.page.restated(said))
+        return replace(said, **self.restated(said))
 
 
-def admits(**lines: Communication) -> dict[str, Any]:
-    """A budget with one line more than the page prices, of the forward pass or the step."""
-    return {"restated": lambda said: {what: (*getattr(said, what), line) for what, line in lines.items()}}
+def admitting(**lines: Communication) -> Callable[..., Restates]:
+    """The form whose budget has one line more than the page prices, of the forward pass or the step."""
+    return partial(Restates, restated=lambda said: {what: (*getattr(said, what), line) for what, line in lines.items()})
 
 
-def again(page: Any, *payloads: str) -> dict[str, Any]:
+def again(page: Page, *payloads: str) -> dict[str, Any]:
     """A page's budget, by which a step moves these payloads twice."""
-    budget: Budget = page.COMMUNICATION
-    lines: list[Line] = [line for line in budget.step if line.payload in payloads]
-    return {"COMMUNICATION": communication.Budget(budget.forward, [*budget.step, *lines])}
+    budget = page.communication
+    lines = [line for line in budget.step if line.payload in payloads]
+    return {"communication": Budget(budget.forward, [*budget.step, *lines])}
 
 
 def gathers_labels(model: Any, parameters: Any, batch: Any) -> Any:
@@ -73,7 +73,7 @@ def gathers_labels(model: Any, parameters: Any, batch: Any) -> Any:
     return data_parallel_shard_map.loss(model, parameters, batch) + 0 * jnp.sum(everywhere)
 
 
-def gathers_squares(page: Any, gather: Callable[..., Any]) -> dict[str, Any]:
+def gathers_squares(page: ManualPage, gather: Callable[..., Any]) -> dict[str, Any]:
     """Gathers the parameters to compute with, and their squares for a norm that shards could be added for; budgeted."""
 
     def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
@@ -86,72 +86,69 @@ def gathers_squares(page: Any, gather: Callable[..., Any]) -> dict[str, Any]:
 
 def over_data(model: Any, parameters: Any) -> Any:
     """FSDP's gather."""
-    return Shards(model, fsdp_shard_map.PARAMETERS, "data").gather(parameters)
+    return Shards(model, fsdp_shard_map.PAGE.parameters, "data").gather(parameters)
 
 
 LABELS = Communication("all-gather", ("data",), "activations", 64 * 4)
 plant(
     "labels_gathered",
-    Restates,
-    data_parallel_shard_map,
+    admitting(forward=LABELS),
+    data_parallel_shard_map.PAGE,
     DATA,
     "COM-1",
     loss=gathers_labels,
-    **admits(forward=LABELS),
 )
 plant(
     "reduced_twice_and_budgeted",
     Unchecked,
-    data_parallel_shard_map,
+    data_parallel_shard_map.PAGE,
     DATA,
     "COM-2",
     loss_and_gradients=synchronize_by(each(twice)),
-    **again(data_parallel_shard_map, "gradients"),
+    **again(data_parallel_shard_map.PAGE, "gradients"),
 )
 ALL = sum(prod(shape) for _, shape in leaves(MLP().shapes)) * 4
 plant(
     "reduced_twice_as_metrics",
-    Restates,
-    data_parallel_shard_map,
+    admitting(step=Communication("all-reduce", ("data",), "metrics", ALL)),
+    data_parallel_shard_map.PAGE,
     DATA,
     "COM-2",
     loss_and_gradients=synchronize_by(each(twice)),
-    **admits(step=Communication("all-reduce", ("data",), "metrics", ALL)),
 )
 TWICE = {"loss_and_gradients": synchronize_by(each(twice))}
 for name, step in (
     ("reduced_twice_as_activations", lambda said: (*said, Communication("all-reduce", ("data",), "activations", ALL))),
     ("all_reduced_as_metrics", lambda said: (Communication("all-reduce", ("data",), "metrics", 2 * ALL + 4),)),
 ):
-    lie = {"restated": lambda said, step=step: {"step": step(said.step)}}
-    plant(name, Restates, data_parallel_shard_map, DATA, "COM-2", **TWICE, **lie)
+    form = partial(Restates, restated=lambda said, step=step: {"step": step(said.step)})
+    plant(name, form, data_parallel_shard_map.PAGE, DATA, "COM-2", **TWICE)
 METRICS = Communication("all-reduce", ("data",), "metrics", 4)
 GRADIENTS = Communication("all-reduce", ("data",), "gradients", ALL)
 plant(
     "equal_gradients_reduced",
-    Restates,
-    data_parallel_shard_map,
+    partial(Restates, restated=lambda said: {"forward": (METRICS,), "step": (GRADIENTS, METRICS)}),
+    data_parallel_shard_map.PAGE,
     DATA,
     "COM-2",
-    COMPUTE=Mapping(),
-    restated=lambda said: {"forward": (METRICS,), "step": (GRADIENTS, METRICS)},
+    compute=Mapping(),
 )
 plant(
     "zero1_gathered_twice_and_budgeted",
     Unchecked,
-    zero1_shard_map,
+    zero1_shard_map.PAGE,
     DATA,
     "COM-3",
     update=gathers_old_and_new,
-    **again(zero1_shard_map, "parameters"),
+    **again(zero1_shard_map.PAGE, "parameters"),
 )
 plant(
     "gathered_twice_and_budgeted",
     Unchecked,
-    fsdp_shard_map,
+    fsdp_shard_map.PAGE,
     DATA,
     "COM-4",
-    **gathers_squares(fsdp_shard_map, over_data),
+    **gathers_squares(fsdp_shard_map.PAGE, over_data),
 )
 
 
@@ -174,13 +171,12 @@ def logs_with_gradients(model: Any, parameters: Any, batch: Any) -> Any:
 KERNEL = Communication("all-gather", ("model",), "parameters", 128 * 512 * 4)
 plant(
     "kernel_gathered_over_tensor_axis",
-    Restates,
-    tensor_parallel_shard_map,
+    admitting(forward=KERNEL, step=KERNEL),
+    tensor_parallel_shard_map.PAGE,
     MODEL,
     "COM-5",
     loss=logs_a_norm(tensor_parallel_shard_map.loss),
     loss_and_gradients=logs_with_gradients,
-    **admits(forward=KERNEL, step=KERNEL),
 )
 
 
@@ -192,19 +188,18 @@ def averages_inputs(model: Any, parameters: Any, batch: Any) -> Any:
 
 plant(
     "statistics_over_fsdp_axis",
-    Restates,
-    fsdp_tensor_parallel_shard_map,
+    admitting(step=Communication("all-reduce", ("data",), "activations", 784 * 4)),
+    fsdp_tensor_parallel_shard_map.PAGE,
     BOTH,
     "COM-6",
     loss_and_gradients=averages_inputs,
-    **admits(step=Communication("all-reduce", ("data",), "activations", 784 * 4)),
 )
 
 
 def between_groups_first(model: Any, parameters: Any, batch: Any) -> Any:
     """HSDP in the wrong order: whole gradients are averaged between groups, and then scattered within them."""
-    shards = Shards(model, hsdp_shard_map.PARAMETERS, "data")
-    loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Whole())
+    shards = Shards(model, hsdp_shard_map.PAGE.parameters, "data")
+    loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, Layout())
     return pmean(pmean(loss, "data"), "replica"), shards.scatter_mean(pmean(gradients, "replica"))
 
 
@@ -213,12 +208,11 @@ SPLIT = [prod(shape) for path, shape in leaves(MLP().shapes) if "embed" in AXES[
 WHOLE = Communication("all-reduce", ("replica",), "gradients", sum(SPLIT) * 4 * 3 // 4)
 plant(
     "whole_gradients_between_groups",
-    Restates,
-    hsdp_shard_map,
+    admitting(step=WHOLE),
+    hsdp_shard_map.PAGE,
     HYBRID,
     "COM-7",
     loss_and_gradients=between_groups_first,
-    **admits(step=WHOLE),
 )
 
 
@@ -273,9 +267,9 @@ class GathersHops(UncheckedPipelined):
 
 GATHERS = {"loss": hops_by_gathers(pipeline_gpipe.loss)}
 GATHERS |= {"loss_and_gradients": hops_by_gathers(by_engine(Pipeline)["loss_and_gradients"])}
-plant("handed_on_to_everybody", GathersHops, pipeline_gpipe, STAGES, "COM-8", **GATHERS)
+plant("handed_on_to_everybody", GathersHops, pipeline_gpipe.PAGE, STAGES, "COM-8", **GATHERS)
 HALVES = {"loss_and_gradients": hops_in_halves}
-plant("handed_on_in_halves", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", **HALVES)
+plant("handed_on_in_halves", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, "COM-8", **HALVES)
 
 
 def logs_input_norms(model: Any, parameters: Any, batch: Any) -> Any:
@@ -292,5 +286,5 @@ def gathers_again(model: Any, parameters: Any, batch: Any) -> Any:
 
 
 LOGS = {"loss_and_gradients": logs_input_norms}
-plant("input_norms_gathered", Unchecked, data_parallel_shard_map, DATA, "COM-10", **LOGS)
-plant("forward_gathers_twice", Unchecked, fsdp_shard_map, DATA, "COM-11", loss=gathers_again)
+plant("input_norms_gathered", Unchecked, data_parallel_shard_map.PAGE, DATA, "COM-10", **LOGS)
+plant("forward_gathers_twice", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-11", loss=gathers_again)

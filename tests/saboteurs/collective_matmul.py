@@ -12,11 +12,11 @@ from jax.lax import axis_index, axis_size
 from reference_impl.strategies import sequence_parallel_collective_matmul, sequence_parallel_shard_map
 from reference_impl.strategies.sequence_parallel_collective_matmul import (
     BOTH,
-    COMPUTE,
+    PAGE,
     Decomposed,
+    from_previous_device,
     gather_multiply,
     multiply_scatter,
-    on_by_one,
 )
 from tests.saboteurs.contexts import by
 from tests.saboteurs.derivations import reduces_again
@@ -39,7 +39,7 @@ class EndsAtTheNeighbour(Decomposed):
 
     def product(self, subscripts: str, x: Any, w: Any, over: str, axes: Any) -> Any:
         """Of the part before its own."""
-        if not COMPUTE.of(over):
+        if not PAGE.compute.of(over):
             return super().product(subscripts, x, w, over, axes)
         return multiply_scatter(subscripts, jnp.roll(x, x.shape[1] // axis_size("model"), axis=1), w)
 
@@ -50,7 +50,7 @@ class AddsItsOwnTwice(Decomposed):
     def product(self, subscripts: str, x: Any, w: Any, over: str, axes: Any) -> Any:
         """And its own part once more."""
         y = super().product(subscripts, x, w, over, axes)
-        if not COMPUTE.of(over):
+        if not PAGE.compute.of(over):
             return y
         return y + jnp.einsum(subscripts, sequence_parallel_shard_map.own_part({"x": x})["x"], w)
 
@@ -70,11 +70,11 @@ class GoesRoundFirst(Decomposed):
     def enter(self, x: Any, into: str) -> Any:
         """Back at home."""
         for _ in range(axis_size("model")):
-            x = on_by_one(x)
+            x = from_previous_device(x)
         return x
 
 
-planted = partial(by, sequence_parallel_shard_map)
+planted = partial(by, sequence_parallel_shard_map.PAGE)
 """The page's two functions with another layout."""
 
 for name, members, clauses in (
@@ -84,6 +84,6 @@ for name, members, clauses in (
     ("own_part_added_twice", planted(AddsItsOwnTwice), ("NUM-2", "NUM-4")),
     ("three_rings", planted(ThreeRings), ("COM-5", "COM-11")),
     ("round_before_the_ring", planted(GoesRoundFirst), ("COM-5", "COM-11")),
-    ("decomposed_reduced_twice", reduces_again(sequence_parallel_collective_matmul, BOTH), ("COM-2",)),
+    ("decomposed_reduced_twice", reduces_again(sequence_parallel_collective_matmul.PAGE, BOTH), ("COM-2",)),
 ):
-    plant(name, of_gpt(Unchecked), sequence_parallel_collective_matmul, WIDE, *clauses, **members)
+    plant(name, of_gpt(Unchecked), sequence_parallel_collective_matmul.PAGE, WIDE, *clauses, **members)

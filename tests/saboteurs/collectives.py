@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, pmean, psum
 
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
@@ -22,7 +22,7 @@ def synchronize_by(synchronize: Any) -> Any:
     """Data parallelism whose gradients are synchronized another way."""
 
     def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
-        loss, gradients = jax.value_and_grad(model.loss)(parameters, batch, Whole())
+        loss, gradients = jax.value_and_grad(model.loss)(parameters, batch, Layout())
         return pmean(loss, "data"), synchronize(gradients)
 
     return loss_and_gradients
@@ -61,7 +61,7 @@ def drifting(gradient: Any) -> Any:
 
 
 HEALTHY = {"loss_and_gradients": synchronize_by(each(lambda g: pmean(g, "data")))}
-plant("healthy_data_parallel", Unchecked, data_parallel_shard_map, DATA, **HEALTHY)
+plant("healthy_data_parallel", Unchecked, data_parallel_shard_map.PAGE, DATA, **HEALTHY)
 for name, synchronize, clauses in (
     ("missing_reduction", lambda gradients: gradients, ("COM-2", "NUM-2", "NUM-6")),
     ("sum_for_mean", each(lambda g: psum(g, "data")), ("NUM-2", "NUM-3")),
@@ -72,7 +72,7 @@ for name, synchronize, clauses in (
     ("drifting_replicas", each(drifting), ("NUM-6",)),
 ):
     harm = {"loss_and_gradients": synchronize_by(synchronize)}
-    plant(name, Unchecked, data_parallel_shard_map, DATA, *clauses, **harm)
+    plant(name, Unchecked, data_parallel_shard_map.PAGE, DATA, *clauses, **harm)
 
 
 def gathers_twice(model: Any, parameters: Any, batch: Any) -> Any:
@@ -85,7 +85,7 @@ def gathers_twice(model: Any, parameters: Any, batch: Any) -> Any:
 
 def shards(model: Any) -> Shards:
     """FSDP's."""
-    return Shards(model, fsdp_shard_map.PARAMETERS, "data")
+    return Shards(model, fsdp_shard_map.PAGE.parameters, "data")
 
 
 def scatter_by_slicing(shards: Shards, gradients: Any) -> Any:
@@ -96,13 +96,13 @@ def scatter_by_slicing(shards: Shards, gradients: Any) -> Any:
 def all_reduces(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP whose gradients are all-reduced."""
     whole = shards(model).gather(parameters)
-    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Layout())
     return pmean(loss, "data"), scatter_by_slicing(shards(model), gradients)
 
 
-plant("healthy_fsdp_by_hand", Unchecked, fsdp_shard_map, DATA)
-plant("redundant_all_gather", Unchecked, fsdp_shard_map, DATA, "COM-4", "COM-11", loss_and_gradients=gathers_twice)
-plant("all_reduce_for_reduce_scatter", Unchecked, fsdp_shard_map, DATA, "COM-4", loss_and_gradients=all_reduces)
+plant("healthy_fsdp_by_hand", Unchecked, fsdp_shard_map.PAGE, DATA)
+plant("redundant_all_gather", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-4", "COM-11", loss_and_gradients=gathers_twice)
+plant("all_reduce_for_reduce_scatter", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-4", loss_and_gradients=all_reduces)
 
 
 def drifts_along_model(model: Any, parameters: Any, batch: Any) -> Any:
@@ -114,4 +114,4 @@ def drifts_along_model(model: Any, parameters: Any, batch: Any) -> Any:
 
 
 DRIFTS = {"loss_and_gradients": drifts_along_model}
-plant("drifting_along_model", Unchecked, tensor_parallel_shard_map, MODEL, "NUM-6", **DRIFTS)
+plant("drifting_along_model", Unchecked, tensor_parallel_shard_map.PAGE, MODEL, "NUM-6", **DRIFTS)

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.strategies import (
     data_parallel,
     fsdp,
@@ -26,7 +26,7 @@ class GathersBatch(JaxForm):
     def forward(self, parameters: Any, batch: Any) -> Any:
         """All-gathers the examples first."""
         whole = with_sharding_constraint(batch, jax.tree.map(lambda _: PartitionSpec(), batch))
-        return self.network.loss(parameters, whole, Whole())
+        return self.network.loss(parameters, whole, Layout())
 
 
 class StorageOnly(JaxForm):
@@ -34,7 +34,7 @@ class StorageOnly(JaxForm):
 
     def forward(self, parameters: Any, batch: Any) -> Any:
         """No constraint on what computes."""
-        return self.network.loss(parameters, batch, Whole())
+        return self.network.loss(parameters, batch, Layout())
 
 
 class GathersParameters(JaxForm):
@@ -43,7 +43,7 @@ class GathersParameters(JaxForm):
     def forward(self, parameters: Any, batch: Any) -> Any:
         """All-gathers every split kernel."""
         whole = with_sharding_constraint(parameters, Mapping().specs(self.network.axes))
-        return self.network.loss(whole, batch, Whole())
+        return self.network.loss(whole, batch, Layout())
 
 
 class PermutesInputs(JaxForm):
@@ -62,9 +62,9 @@ class PermutesInputs(JaxForm):
         return super().forward(parameters, dict(batch) | {"x": shift(batch["x"])})
 
 
-plant("healthy_tensor_parallel", JaxForm, tensor_parallel, MODEL)
-plant("forward_gathers_batch", GathersBatch, data_parallel, DATA, "COM-1", "COM-10")
-plant("fsdp_by_storage_alone", StorageOnly, fsdp, DATA, "COM-4", "COM-11")
-plant("fsdp_tensor_parallel_by_storage_alone", StorageOnly, fsdp_tensor_parallel, BOTH, "COM-4", "COM-6")
-plant("tensor_parallel_gathers_parameters", GathersParameters, tensor_parallel, MODEL, "COM-5", "COM-10")
-plant("inputs_permuted", PermutesInputs, data_parallel, DATA, "COM-10")
+plant("healthy_tensor_parallel", JaxForm, tensor_parallel.PAGE, MODEL)
+plant("forward_gathers_batch", GathersBatch, data_parallel.PAGE, DATA, "COM-1", "COM-10")
+plant("fsdp_by_storage_alone", StorageOnly, fsdp.PAGE, DATA, "COM-4", "COM-11")
+plant("fsdp_tensor_parallel_by_storage_alone", StorageOnly, fsdp_tensor_parallel.PAGE, BOTH, "COM-4", "COM-6")
+plant("tensor_parallel_gathers_parameters", GathersParameters, tensor_parallel.PAGE, MODEL, "COM-5", "COM-10")
+plant("inputs_permuted", PermutesInputs, data_parallel.PAGE, DATA, "COM-10")

@@ -18,7 +18,7 @@ from jax.lax import (
 
 from reference_impl.models.attention import weighted
 from reference_impl.models.gpt import GPT
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import context_parallel, context_parallel_all_gather, context_parallel_all_to_all
 from reference_impl.strategies.context_parallel import BOTH
@@ -49,12 +49,12 @@ class ForgetsTheOrder(Heads):
             traded = all_to_all(x, "context", split_axis=2, concat_axis=1, tiled=True)
             return traded.reshape(len(x), devices, -1, *traded.shape[2:]).swapaxes(1, 2).reshape(traded.shape)
 
-        made = Whole.attend(self, trade(q), trade(k), trade(v))
+        made = Layout.attend(self, trade(q), trade(k), trade(v))
         ordered = made.reshape(len(made), -1, devices, *made.shape[2:]).swapaxes(1, 2).reshape(made.shape)
         return all_to_all(ordered, "context", split_axis=1, concat_axis=2, tiled=True)
 
 
-class GathersAll(Whole):
+class GathersAll(Layout):
     """The right attention, of the whole sequence with all heads on every device."""
 
     def attend(self, q: Any, k: Any, v: Any) -> Any:
@@ -94,30 +94,30 @@ class KeepsGradients(Gathered):
         return weighted(q, gather(k), gather(v), start)
 
 
-def by(page: Any, layout: type[Whole]) -> dict[str, Any]:
+def by(page: Any, layout: type[Layout]) -> dict[str, Any]:
     """The two functions of a page whose layout is an argument, with another one."""
     return {function.__name__: partial(function, layout=layout()) for function in (page.loss, page.loss_and_gradients)}
 
 
 for name, members, clauses in (
     ("healthy_heads_for_tokens", {}, ()),
-    ("heads_from_the_neighbour", by(context_parallel, FromTheNeighbour), ("NUM-2", "NUM-4")),
-    ("tokens_out_of_order", by(context_parallel, ForgetsTheOrder), ("NUM-2", "NUM-4")),
-    ("tokens_of_one_device", by(context_parallel, Whole), ("NUM-2", "NUM-4", "COM-11")),
-    ("tokens_gathered", by(context_parallel, GathersAll), ("COM-10", "COM-11")),
-    ("heads_reduced_twice", reduces_again(context_parallel_all_to_all, BOTH), ("COM-2",)),
+    ("heads_from_the_neighbour", by(context_parallel.PAGE, FromTheNeighbour), ("NUM-2", "NUM-4")),
+    ("tokens_out_of_order", by(context_parallel.PAGE, ForgetsTheOrder), ("NUM-2", "NUM-4")),
+    ("tokens_of_one_device", by(context_parallel.PAGE, Layout), ("NUM-2", "NUM-4", "COM-11")),
+    ("tokens_gathered", by(context_parallel.PAGE, GathersAll), ("COM-10", "COM-11")),
+    ("heads_reduced_twice", reduces_again(context_parallel_all_to_all.PAGE, BOTH), ("COM-2",)),
 ):
-    plant(name, of_gpt(Unchecked), context_parallel_all_to_all, RING, *clauses, **members)
+    plant(name, of_gpt(Unchecked), context_parallel_all_to_all.PAGE, RING, *clauses, **members)
 
 for name, members, clauses in (
     ("healthy_gathered_keys", {}, ()),
-    ("queries_start_over", by(context_parallel, StartsOver), ("NUM-2", "NUM-4")),
-    ("keys_from_the_next", by(context_parallel, FromTheNext), ("NUM-2", "NUM-4")),
-    ("keys_keep_their_gradients", by(context_parallel, KeepsGradients), ("NUM-2", "COM-11")),
-    ("queries_gathered_too", by(context_parallel, GathersAll), ("COM-11",)),
-    ("gathered_reduced_twice", reduces_again(context_parallel_all_gather, BOTH), ("COM-2",)),
+    ("queries_start_over", by(context_parallel.PAGE, StartsOver), ("NUM-2", "NUM-4")),
+    ("keys_from_the_next", by(context_parallel.PAGE, FromTheNext), ("NUM-2", "NUM-4")),
+    ("keys_keep_their_gradients", by(context_parallel.PAGE, KeepsGradients), ("NUM-2", "COM-11")),
+    ("queries_gathered_too", by(context_parallel.PAGE, GathersAll), ("COM-11",)),
+    ("gathered_reduced_twice", reduces_again(context_parallel_all_gather.PAGE, BOTH), ("COM-2",)),
 ):
-    plant(name, of_gpt(Unchecked), context_parallel_all_gather, RING, *clauses, **members)
+    plant(name, of_gpt(Unchecked), context_parallel_all_gather.PAGE, RING, *clauses, **members)
 
-plant("healthy_ring_alone", of_gpt(Unchecked), context_parallel, {"data": 1, "context": 8})
-plant("healthy_trades_anew", of_gpt(Unchecked, Rematerialised(GPT())), context_parallel_all_to_all, RING)
+plant("healthy_ring_alone", of_gpt(Unchecked), context_parallel.PAGE, {"data": 1, "context": 8})
+plant("healthy_trades_anew", of_gpt(Unchecked, Rematerialised(GPT())), context_parallel_all_to_all.PAGE, RING)

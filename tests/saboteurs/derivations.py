@@ -6,6 +6,7 @@ Every byte that moves is listed, and more of them than the layouts need.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,11 +17,12 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Contract
 from reference_impl.cases.modified import MIXED
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.models.moe import MoE
 from reference_impl.modifiers.accumulation import Accumulated
 from reference_impl.modifiers.precision import narrow
+from reference_impl.page import ManualPage
 from reference_impl.shards import Shards, shared_over
 from reference_impl.strategies import (
     context_parallel,
@@ -41,12 +43,12 @@ RING, SPLIT_RING = {"data": 2, "context": 4}, {"data": 4, "context": 2}
 ACCUMULATED = Accumulated(MLP())
 
 
-def reduces_again(page: Any, over: tuple[str, ...]) -> dict[str, Any]:
+def reduces_again(page: ManualPage, over: tuple[str, ...]) -> dict[str, Any]:
     """Averages gradients once more over what they are averaged over: the same means, and budgeted."""
 
     def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
         def again_over(mean: jax.Array, axes: Any) -> jax.Array:
-            return pmean(optimization_barrier(mean), shared_over(axes, page.COMPUTE, over))
+            return pmean(optimization_barrier(mean), shared_over(axes, page.compute, over))
 
         loss, gradients = page.loss_and_gradients(model, parameters, batch)
         return loss, jax.tree.map(again_over, gradients, model.axes)
@@ -59,31 +61,32 @@ def to_their_experts(model: Any, parameters: Any) -> Any:
     return jax.tree.map(expert_fsdp_shard_map.gather, parameters, model.axes)
 
 
-EXPERTS_AGAIN = reduces_again(expert_parallel_shard_map, ("expert",))
-plant("experts_reduced_twice", Unchecked, expert_parallel_shard_map, EXPERT, "COM-2", network=MoE(), **EXPERTS_AGAIN)
-GATHERS = gathers_squares(expert_fsdp_shard_map, to_their_experts)
-plant("experts_gathered_twice", Unchecked, expert_fsdp_shard_map, WIDE, "COM-4", network=MoE(), **GATHERS)
+EXPERTS_AGAIN = reduces_again(expert_parallel_shard_map.PAGE, ("expert",))
+plant(
+    "experts_reduced_twice", Unchecked, expert_parallel_shard_map.PAGE, EXPERT, "COM-2", network=MoE(), **EXPERTS_AGAIN
+)
+GATHERS = gathers_squares(expert_fsdp_shard_map.PAGE, to_their_experts)
+plant("experts_gathered_twice", Unchecked, expert_fsdp_shard_map.PAGE, WIDE, "COM-4", network=MoE(), **GATHERS)
 plant(
     "experts_said_to_be_whole",
-    Restates,
-    expert_parallel_shard_map,
+    partial(Restates, restated=lambda said: {"computed": {"*": PartitionSpec()}}),
+    expert_parallel_shard_map.PAGE,
     EXPERT,
     "COM-2",
     network=MoE(),
-    restated=lambda said: {"computed": {"*": PartitionSpec()}},
 )
 
-REDUCES = reduces_again(context_parallel, ("data", "context"))
-plant("ring_reduced_twice", of_gpt(Unchecked), context_parallel, RING, "COM-2", **REDUCES)
-GATHERS = gathers_squares(fsdp_context_parallel, over_data)
-plant("ring_gathered_twice", of_gpt(Unchecked), fsdp_context_parallel, SPLIT_RING, "COM-4", **GATHERS)
+REDUCES = reduces_again(context_parallel.PAGE, ("data", "context"))
+plant("ring_reduced_twice", of_gpt(Unchecked), context_parallel.PAGE, RING, "COM-2", **REDUCES)
+GATHERS = gathers_squares(fsdp_context_parallel.PAGE, over_data)
+plant("ring_gathered_twice", of_gpt(Unchecked), fsdp_context_parallel.PAGE, SPLIT_RING, "COM-4", **GATHERS)
 
 
 def casts_first(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP that gathers in bfloat16 what it computes with in bfloat16; a CPU's compiler moves it in float32."""
-    shards = Shards(model, fsdp_shard_map.PARAMETERS, "data")
+    shards = Shards(model, fsdp_shard_map.PAGE.parameters, "data")
     whole = jax.tree.map(lambda w: w.astype(jnp.float32), shards.gather(jax.tree.map(narrow, dict(parameters))))
-    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Layout())
     return pmean(loss, "data"), shards.scatter_mean(gradients)
 
 
@@ -100,26 +103,25 @@ def without_it(said: Contract) -> dict[str, Any]:
 
 
 CASTS = {"network": MIXED, "loss_and_gradients": casts_first}
-plant("healthy_mixed_cast_before_gather", Unchecked, fsdp_shard_map, DATA, **CASTS)
-GATHERS = gathers_squares(fsdp_shard_map, over_data)
-plant("mixed_gathered_twice", Unchecked, fsdp_shard_map, DATA, "COM-4", network=MIXED, **GATHERS)
-plant("accumulated_and_gathered_twice", Unchecked, fsdp_shard_map, DATA, "COM-4", network=ACCUMULATED, **GATHERS)
-REDUCES = reduces_again(data_parallel_shard_map, ("data",))
-plant("mixed_reduced_twice", Unchecked, data_parallel_shard_map, DATA, "COM-2", network=MIXED, **REDUCES)
+plant("healthy_mixed_cast_before_gather", Unchecked, fsdp_shard_map.PAGE, DATA, **CASTS)
+GATHERS = gathers_squares(fsdp_shard_map.PAGE, over_data)
+plant("mixed_gathered_twice", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-4", network=MIXED, **GATHERS)
+plant("accumulated_and_gathered_twice", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-4", network=ACCUMULATED, **GATHERS)
+REDUCES = reduces_again(data_parallel_shard_map.PAGE, ("data",))
+plant("mixed_reduced_twice", Unchecked, data_parallel_shard_map.PAGE, DATA, "COM-2", network=MIXED, **REDUCES)
 plant(
     "mixed_layer_unreduced",
-    Restates,
-    data_parallel_shard_map,
+    partial(Restates, restated=without_it),
+    data_parallel_shard_map.PAGE,
     DATA,
     "COM-2",
     network=MIXED,
     loss_and_gradients=synchronize_by(forgets_one),
-    restated=without_it,
 )
 
-TWICE = {"network": ReducesEach(ACCUMULATED)} | again(data_parallel_shard_map, "gradients", "metrics")
-plant("accumulated_and_reduced_twice", Unchecked, data_parallel_shard_map, DATA, "COM-2", "COM-9", **TWICE)
+TWICE = {"network": ReducesEach(ACCUMULATED)} | again(data_parallel_shard_map.PAGE, "gradients", "metrics")
+plant("accumulated_and_reduced_twice", Unchecked, data_parallel_shard_map.PAGE, DATA, "COM-2", "COM-9", **TWICE)
 for name, members in (("healthy_with_layouts_left_out", {}), ("accumulated_with_layouts_left_out", TWICE)):
     clauses = ("COM-9",) if members else ()
-    restated = {"restated": lambda said: {"gradients": None}}
-    plant(name, Restates, data_parallel_shard_map, DATA, *clauses, **restated, **members)
+    form = partial(Restates, restated=lambda said: {"gradients": None})
+    plant(name, form, data_parallel_shard_map.PAGE, DATA, *clauses, **members)

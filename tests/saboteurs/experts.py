@@ -102,19 +102,25 @@ def forgets_data(model: Any, parameters: Any, batch: Any) -> Any:
 
 
 for name, network, page, axes, clauses in (
-    ("healthy_expert_parallel", MoE(), expert_parallel_shard_map, EXPERT, ()),
-    ("capacity_ignored", IgnoresCapacity(), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4", "COM-11")),
-    ("capacity_by_device", GroupsByDevice(), expert_parallel_shard_map, HALF, ("NUM-2", "NUM-4")),
-    ("gates_of_one_device", ForgetsToNormalise(), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4")),
-    ("neighbours_expert", Misdirects(exchange=ToTheNeighbour), expert_parallel_shard_map, EXPERT, ("NUM-2", "NUM-4")),
-    ("all_to_all_split_by_stride", Misdirects(exchange=ByStride), expert_fsdp_shard_map, WIDE, ("NUM-2", "NUM-4")),
+    ("healthy_expert_parallel", MoE(), expert_parallel_shard_map.PAGE, EXPERT, ()),
+    ("capacity_ignored", IgnoresCapacity(), expert_parallel_shard_map.PAGE, EXPERT, ("NUM-2", "NUM-4", "COM-11")),
+    ("capacity_by_device", GroupsByDevice(), expert_parallel_shard_map.PAGE, HALF, ("NUM-2", "NUM-4")),
+    ("gates_of_one_device", ForgetsToNormalise(), expert_parallel_shard_map.PAGE, EXPERT, ("NUM-2", "NUM-4")),
+    (
+        "neighbours_expert",
+        Misdirects(exchange=ToTheNeighbour),
+        expert_parallel_shard_map.PAGE,
+        EXPERT,
+        ("NUM-2", "NUM-4"),
+    ),
+    ("all_to_all_split_by_stride", Misdirects(exchange=ByStride), expert_fsdp_shard_map.PAGE, WIDE, ("NUM-2", "NUM-4")),
 ):
     plant(name, Unchecked, page, axes, *clauses, network=network)
 
 plant(
     "experts_summed",
     Unchecked,
-    expert_parallel_shard_map,
+    expert_parallel_shard_map.PAGE,
     EXPERT,
     "NUM-2",
     "NUM-3",
@@ -124,7 +130,7 @@ plant(
 plant(
     "experts_not_summed_over_data",
     Unchecked,
-    expert_fsdp_shard_map,
+    expert_fsdp_shard_map.PAGE,
     WIDE,
     "NUM-2",
     "COM-2",
@@ -132,4 +138,4 @@ plant(
     network=MoE(),
     loss_and_gradients=forgets_data,
 )
-plant("experts_by_storage_alone", StorageOnly, expert_fsdp, WIDE, "COM-10", "COM-11", network=MoE())
+plant("experts_by_storage_alone", StorageOnly, expert_fsdp.PAGE, WIDE, "COM-10", "COM-11", network=MoE())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -59,22 +59,19 @@ class ShrinkingMesh(JaxForm):
         return make_mesh(devices, {"data": min(len(devices), 8)})
 
 
-plant("shard_0_everywhere", FirstShardEverywhere, data_parallel, DATA, "SHD-4", "NUM-2")
-plant("whole_batch_everywhere", WholeBatchEverywhere, data_parallel, DATA, "SHD-4")
-plant("truncating_loader", TruncatingLoader, data_parallel, DATA, "ERR-1")
-plant("shrinking_mesh", ShrinkingMesh, data_parallel, DATA, "ERR-1")
+plant("shard_0_everywhere", FirstShardEverywhere, data_parallel.PAGE, DATA, "SHD-4", "NUM-2")
+plant("whole_batch_everywhere", WholeBatchEverywhere, data_parallel.PAGE, DATA, "SHD-4")
+plant("truncating_loader", TruncatingLoader, data_parallel.PAGE, DATA, "ERR-1")
+plant("shrinking_mesh", ShrinkingMesh, data_parallel.PAGE, DATA, "ERR-1")
 
 
-def storing(**harm: Any) -> type[JaxForm]:
-    """A form that stores its state otherwise than its contract says: mappings of the page, or one leaf's spec."""
+def storing(kernel: PartitionSpec | None = None, **mappings: Mapping) -> type[JaxForm]:
+    """A form that stores its state otherwise than its contract says: by other mappings, or one kernel's spec."""
 
     class Storing(JaxForm):
         @cached_property
         def state_specs(self) -> Any:
-            kernel = harm.get("kernel")
-            really = ModuleType("really")
-            really.__dict__.update(vars(self.page) | harm)
-            specs = JaxForm(really, self.mesh_axes, self.optimizer).state_specs
+            specs = JaxForm(replace(self.page, **mappings), self.mesh_axes, self.optimizer).state_specs
             if kernel is not None:
                 specs.parameters["dense_1"]["kernel"] = kernel
             return specs
@@ -191,8 +188,7 @@ class Inert(NnxForm):
 
     def create_model(self, key: Any) -> Any:
         """``sharding_metadata`` raises nothing and does nothing."""
-        unannotated = ModuleType("unannotated")
-        unannotated.__dict__.update(vars(self.page) | {"PARAMETERS": Mapping()})
+        unannotated = replace(self.page, parameters=Mapping())
         model = NnxForm(unannotated, self.mesh_axes, self.optimizer).create_model(key)
         for _, parameter in nnx.iter_graph(model):
             if isinstance(parameter, nnx.Param):
@@ -209,18 +205,22 @@ class FirstRuleWins(JaxForm):
         return super().lay_out({logical: mesh_axis for mesh_axis, logical in first.items()})
 
 
-plant("healthy_fsdp", JaxForm, fsdp, DATA)
-plant("healthy_nnx_fsdp", NnxForm, fsdp, DATA)
-plant("replicated_momentum", storing(OPTIMIZER=Mapping()), fsdp, DATA, "SHD-2", "MEM-1")
-plant("unsharded_parameter", storing(kernel=PartitionSpec()), fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
-plant("swapped_axes", storing(kernel=PartitionSpec("model", "data")), fsdp_tensor_parallel, BOTH, "SHD-1", "SHD-3")
-plant("momentum_in_host_memory", KeepsMomentumInHostMemory, data_parallel, DATA, "SHD-2", "CMP-2")
-plant("everything_whole", storing(PARAMETERS=Mapping(), OPTIMIZER=Mapping()), fsdp, DATA, "MEM-4", "MEM-1", "SHD-6")
-plant("nothing_shown", ShowsNothing, fsdp, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
-plant("placed_afterwards", PlacedAfterwards, fsdp, DATA, "MEM-3")
-plant("old_generator", OldGenerator, fsdp, DATA, "MEM-3")
-plant("drawn_whole", DrawsWhole, fsdp, DATA, "MEM-3")
-plant("small_kernels_drawn_whole", DrawsSmallWhole, fsdp, DATA, "MEM-3", network=MLP(widths=(784, 128, 64, 128, 10)))
-plant("layout_changes", ReturnsWhole, fsdp, DATA, "SHD-5")
-plant("first_rule_wins", FirstRuleWins, fsdp, DATA, "SHD-8")
-plant("inert_annotation", Inert, fsdp, DATA, "SHD-6", "SHD-1")
+plant("healthy_fsdp", JaxForm, fsdp.PAGE, DATA)
+plant("healthy_nnx_fsdp", NnxForm, fsdp.PAGE, DATA)
+plant("replicated_momentum", storing(optimizer=Mapping()), fsdp.PAGE, DATA, "SHD-2", "MEM-1")
+plant("unsharded_parameter", storing(kernel=PartitionSpec()), fsdp.PAGE, DATA, "SHD-1", "SHD-6", "MEM-1")
+plant("swapped_axes", storing(kernel=PartitionSpec("model", "data")), fsdp_tensor_parallel.PAGE, BOTH, "SHD-1", "SHD-3")
+plant("momentum_in_host_memory", KeepsMomentumInHostMemory, data_parallel.PAGE, DATA, "SHD-2", "CMP-2")
+plant(
+    "everything_whole", storing(parameters=Mapping(), optimizer=Mapping()), fsdp.PAGE, DATA, "MEM-4", "MEM-1", "SHD-6"
+)
+plant("nothing_shown", ShowsNothing, fsdp.PAGE, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
+plant("placed_afterwards", PlacedAfterwards, fsdp.PAGE, DATA, "MEM-3")
+plant("old_generator", OldGenerator, fsdp.PAGE, DATA, "MEM-3")
+plant("drawn_whole", DrawsWhole, fsdp.PAGE, DATA, "MEM-3")
+plant(
+    "small_kernels_drawn_whole", DrawsSmallWhole, fsdp.PAGE, DATA, "MEM-3", network=MLP(widths=(784, 128, 64, 128, 10))
+)
+plant("layout_changes", ReturnsWhole, fsdp.PAGE, DATA, "SHD-5")
+plant("first_rule_wins", FirstRuleWins, fsdp.PAGE, DATA, "SHD-8")
+plant("inert_annotation", Inert, fsdp.PAGE, DATA, "SHD-6", "SHD-1")

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from reference_impl.forms.linen_form import LinenForm, born_parameters, rules
+from reference_impl.forms.linen_form import LinenForm, boxed_parameters, rules
 from reference_impl.mapping import Mapping
 from reference_impl.strategies import fsdp
 from tests.saboteurs.planting import DATA, plant
@@ -21,7 +21,7 @@ class UnboxesFirst(LinenForm):
     def state_specs(self) -> Any:
         """Everything whole."""
         born = jax.eval_shape(
-            lambda key: self.create(nn.unbox(born_parameters(self, self.module, key))), jax.random.key(0)
+            lambda key: self.create(nn.unbox(boxed_parameters(self, self.module, key))), jax.random.key(0)
         )
         return nn.logical_to_mesh(nn.get_partition_spec(born))
 
@@ -32,10 +32,10 @@ class MisspellsRule(LinenForm):
     @cached_property
     def state_specs(self) -> Any:
         """``embedding`` for ``embed``."""
-        born = jax.eval_shape(lambda key: self.create(born_parameters(self, self.module, key)), jax.random.key(0))
+        born = jax.eval_shape(lambda key: self.create(boxed_parameters(self, self.module, key)), jax.random.key(0))
         return nn.logical_to_mesh(nn.get_partition_spec(born), rules(Mapping(embedding="data")))
 
 
-plant("healthy_linen_fsdp", LinenForm, fsdp, DATA)
-plant("linen_unboxed_first", UnboxesFirst, fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
-plant("linen_rule_misspelt", MisspellsRule, fsdp, DATA, "SHD-1", "SHD-6", "MEM-1")
+plant("healthy_linen_fsdp", LinenForm, fsdp.PAGE, DATA)
+plant("linen_unboxed_first", UnboxesFirst, fsdp.PAGE, DATA, "SHD-1", "SHD-6", "MEM-1")
+plant("linen_rule_misspelt", MisspellsRule, fsdp.PAGE, DATA, "SHD-1", "SHD-6", "MEM-1")

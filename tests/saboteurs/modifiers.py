@@ -12,7 +12,7 @@ from jax.lax import pmean
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import TrainState
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated
@@ -132,7 +132,7 @@ class Even(Masked):
 class ClaimsToBeMixed(MixedPrecision):
     """Float32 that says it is bfloat16: a cast that somebody left out."""
 
-    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+    def apply(self, parameters: Any, x: Any, layout: Layout) -> Any:
         """No cast."""
         return self.model.apply(parameters, x, layout)
 
@@ -140,7 +140,7 @@ class ClaimsToBeMixed(MixedPrecision):
 class Float8(MixedPrecision):
     """An eighth of the digits that were promised."""
 
-    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+    def apply(self, parameters: Any, x: Any, layout: Layout) -> Any:
         """Through float8 to bfloat16."""
         coarse = lambda value: value.astype(jnp.float8_e4m3fn).astype(jnp.float32)  # noqa: E731
         return super().apply(jax.tree.map(coarse, parameters), coarse(x), layout)
@@ -149,7 +149,7 @@ class Float8(MixedPrecision):
 class LossInBfloat16(MixedPrecision):
     """Outputs that are never widened."""
 
-    def apply(self, parameters: Any, x: Any, layout: Whole) -> Any:
+    def apply(self, parameters: Any, x: Any, layout: Layout) -> Any:
         """The loss is computed of bfloat16, in bfloat16."""
         return super().apply(parameters, x, layout).astype(jnp.bfloat16)
 
@@ -204,7 +204,7 @@ for name, network, clauses in (
     ("padding_averaged", CountsPadding(Masked(MLP())), ("MSK-1", "NUM-2")),
     ("masks_even", Even(MLP()), ("MSK-1",)),
 ):
-    plant(name, Unchecked, data_parallel_shard_map, DATA, *clauses, network=network)
+    plant(name, Unchecked, data_parallel_shard_map.PAGE, DATA, *clauses, network=network)
 
 SMALL = MLP(widths=(784, 128, 10))
 for name, form, network in (
@@ -216,12 +216,12 @@ for name, form, network in (
     ("momentum_in_bf16", MomentumInBfloat16, MixedPrecision(SMALL)),
     ("gradients_in_bf16", GradientsInBfloat16, MixedPrecision(SMALL)),
 ):
-    plant(name, form, single_device, ONE, *(() if name == "healthy_mixed" else ("MIX-1",)), network=network)
+    plant(name, form, single_device.PAGE, ONE, *(() if name == "healthy_mixed" else ("MIX-1",)), network=network)
 harm = {"loss_and_gradients": synchronize_by(each(in_bf16))}
 plant(
     "mixed_and_reduced_in_bf16",
     Unchecked,
-    data_parallel_shard_map,
+    data_parallel_shard_map.PAGE,
     DATA,
     "MIX-1",
     network=MixedPrecision(SMALL),

@@ -16,7 +16,7 @@ from reference_impl.strategies import (
     single_device,
 )
 from reference_impl.truth import Adam, Momentum
-from tests.saboteurs.planting import CAUGHT_BY, DATA, ONE, PLANTED, plant
+from tests.saboteurs.planting import DATA, ONE, plant
 
 
 class StartsFromInit(JaxForm):
@@ -25,7 +25,7 @@ class StartsFromInit(JaxForm):
     load = None  # type: ignore[assignment]
 
 
-plant("healthy_without_load", StartsFromInit, data_parallel, DATA)
+plant("healthy_without_load", StartsFromInit, data_parallel.PAGE, DATA)
 
 
 class Scales(JaxForm):
@@ -105,14 +105,15 @@ class ExchangesMoments(JaxForm):
         return shown | {"mu": shown["nu"], "nu": shown["mu"]}
 
 
-plant("gradient_scaled_on_one_device", Scales, single_device, ONE, "NUM-1")
-plant("decay_shown_on_one_device", ShowsDecay, single_device, ONE, "NUM-1")
-plant("decay_shown", ShowsDecay, data_parallel, DATA, "NUM-2")
-plant("moments_exchanged", lambda page, axes, _: ExchangesMoments(page, axes, Adam()), data_parallel, DATA, "NUM-3")
-plant("wrong_loss", WrongLoss, data_parallel, DATA, "NUM-4")
-plant("momentum_forgotten", ForgetsMomentum, data_parallel, DATA, "NUM-3")
-plant("runs_differ", StartsDifferently, single_device, ONE, "NUM-5")
-plant("not_a_number", NotANumber, data_parallel, DATA, "NUM-10")
-plant("frameworks_disagree", JaxForm, data_parallel, DATA)
-CAUGHT_BY["frameworks_disagree"] = {"NUM-8", "NUM-3"}
-PLANTED.append(OtherDecay(PLANTED[-1].page, DATA, Momentum()))
+plant("gradient_scaled_on_one_device", Scales, single_device.PAGE, ONE, "NUM-1")
+plant("decay_shown_on_one_device", ShowsDecay, single_device.PAGE, ONE, "NUM-1")
+plant("decay_shown", ShowsDecay, data_parallel.PAGE, DATA, "NUM-2")
+plant(
+    "moments_exchanged", lambda page, axes, _: ExchangesMoments(page, axes, Adam()), data_parallel.PAGE, DATA, "NUM-3"
+)
+plant("wrong_loss", WrongLoss, data_parallel.PAGE, DATA, "NUM-4")
+plant("momentum_forgotten", ForgetsMomentum, data_parallel.PAGE, DATA, "NUM-3")
+plant("runs_differ", StartsDifferently, single_device.PAGE, ONE, "NUM-5")
+plant("not_a_number", NotANumber, data_parallel.PAGE, DATA, "NUM-10")
+plant("frameworks_disagree", JaxForm, data_parallel.PAGE, DATA)
+plant("frameworks_disagree", OtherDecay, data_parallel.PAGE, DATA, "NUM-8", "NUM-3", another_case=True)

@@ -13,7 +13,7 @@ from jax.lax import optimization_barrier, ppermute, psum
 from meshproof.contract import Slot
 from reference_impl.forms.pipeline import DIRECTIONS, NONE, Hop, Pipeline, Row
 from reference_impl.forms.pipelined import Pipelined
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_interleaved, pipeline_zero_bubble
 from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units, zero_bubble
 from tests.saboteurs.planting import plant
@@ -36,7 +36,7 @@ def by_engine(engine: type[Pipeline], sums_head: bool = True) -> Any:
     """GPipe's loss and gradients by another engine."""
 
     def loss_and_gradients(model: Any, schedule: Any, parameters: Any, batch: Any) -> Any:
-        value, gradients = engine(model, schedule, Whole()).run(parameters, batch)
+        value, gradients = engine(model, schedule, Layout()).run(parameters, batch)
         ends = {"input": psum(gradients["input"], "stage")}
         ends |= {"head": psum(gradients["head"], "stage")} if sums_head else {}
         return psum(value, "stage"), {**gradients, **ends}
@@ -201,7 +201,7 @@ class Lazy(UncheckedPipelined):
     @cached_property
     def contract(self) -> Any:
         """The step's budget is that of its schedule; the forward pass's is GPipe's."""
-        forward = Pipelined(pipeline_gpipe, self.mesh_axes, self.optimizer).contract.forward
+        forward = Pipelined(pipeline_gpipe.PAGE, self.mesh_axes, self.optimizer).contract.forward
         return replace(super().contract, forward=forward)
 
 
@@ -254,37 +254,39 @@ class DropsRemainder(UncheckedPipelined):
         )
 
 
-plant("healthy_gpipe", UncheckedPipelined, pipeline_gpipe, STAGES, **by_engine(Pipeline))
-plant("healthy_1f1b", UncheckedPipelined, pipeline_1f1b, STAGES, **by_engine(Pipeline))
+plant("healthy_gpipe", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, **by_engine(Pipeline))
+plant("healthy_1f1b", UncheckedPipelined, pipeline_1f1b.PAGE, STAGES, **by_engine(Pipeline))
 for name, engine, clauses in (
     ("handed_back", HandsBack, ("NUM-2", "NUM-3")),
     ("stale_activation", TakesStale, ("NUM-2", "NUM-4")),
     ("microbatch_dropped", DropsLast, ("NUM-2", "NUM-4")),
     ("microbatch_counted_twice", CountsTwice, ("NUM-2", "NUM-4")),
 ):
-    plant(name, UncheckedPipelined, pipeline_gpipe, STAGES, *clauses, **by_engine(engine))
+    plant(name, UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, *clauses, **by_engine(engine))
 UNSUMMED = by_engine(Pipeline, sums_head=False)
-plant("head_gradient_not_summed", UncheckedPipelined, pipeline_gpipe, STAGES, "NUM-2", "NUM-6", "COM-2", **UNSUMMED)
+plant(
+    "head_gradient_not_summed", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, "NUM-2", "NUM-6", "COM-2", **UNSUMMED
+)
 HANDED_ROUND = {"loss_and_gradients": carries_parameters}
-plant("parameters_handed_round", UncheckedPipelined, pipeline_gpipe, STAGES, "COM-8", "COM-11", **HANDED_ROUND)
-plant("gpipe_buffers_in_1f1b", UncheckedPipelined, pipeline_1f1b, STAGES, "MEM-5", **by_engine(KeepsEverything))
+plant("parameters_handed_round", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, "COM-8", "COM-11", **HANDED_ROUND)
+plant("gpipe_buffers_in_1f1b", UncheckedPipelined, pipeline_1f1b.PAGE, STAGES, "MEM-5", **by_engine(KeepsEverything))
 KEEPS = by_engine(KeepsEverything)
-plant("interleaved_keeps_all", UncheckedPipelined, pipeline_interleaved, STAGES, "MEM-5", **KEEPS)
-plant("pausing_schedule", UncheckedPipelined, pipeline_gpipe, STAGES, "PIP-1", make_schedule=pausing)
-plant("lazy_schedule", Lazy, pipeline_gpipe, STAGES, "PIP-1", make_schedule=lazy)
-plant("schedule_leaves_out", LeavesOut, pipeline_gpipe, STAGES, "PIP-1")
-plant("starved_in_silence", Silent, pipeline_gpipe, STAGES, "ERR-1")
-plant("remainder_dropped", DropsRemainder, pipeline_gpipe, STAGES, "ERR-1")
-plant("healthy_zero_bubble", UncheckedPipelined, pipeline_zero_bubble, STAGES, **by_engine(Pipeline))
+plant("interleaved_keeps_all", UncheckedPipelined, pipeline_interleaved.PAGE, STAGES, "MEM-5", **KEEPS)
+plant("pausing_schedule", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, "PIP-1", make_schedule=pausing)
+plant("lazy_schedule", Lazy, pipeline_gpipe.PAGE, STAGES, "PIP-1", make_schedule=lazy)
+plant("schedule_leaves_out", LeavesOut, pipeline_gpipe.PAGE, STAGES, "PIP-1")
+plant("starved_in_silence", Silent, pipeline_gpipe.PAGE, STAGES, "ERR-1")
+plant("remainder_dropped", DropsRemainder, pipeline_gpipe.PAGE, STAGES, "ERR-1")
+plant("healthy_zero_bubble", UncheckedPipelined, pipeline_zero_bubble.PAGE, STAGES, **by_engine(Pipeline))
 for name, engine, clauses in (
     ("weights_lost", LosesWeights, ("NUM-2", "NUM-4")),
     ("weights_mixed", MixesWeights, ("NUM-2", "NUM-4")),
     ("waiting_gradient_forgotten", ForgetsWaiting, ("NUM-2", "NUM-4")),
     ("gpipe_buffers_in_zero_bubble", KeepsEverything, ("MEM-5",)),
 ):
-    plant(name, UncheckedPipelined, pipeline_zero_bubble, STAGES, *clauses, **by_engine(engine))
+    plant(name, UncheckedPipelined, pipeline_zero_bubble.PAGE, STAGES, *clauses, **by_engine(engine))
 HOPPING = {"make_schedule": hopping_both_ways, **by_engine(HopsBothWays)}
-plant("hops_both_ways", UncheckedPipelined, pipeline_zero_bubble, STAGES, "COM-8", **HOPPING)
-plant("weights_at_once", UncheckedPipelined, pipeline_zero_bubble, STAGES, "PIP-1", make_schedule=weights_at_once)
-plant("weights_too_soon", TooSoon, pipeline_zero_bubble, STAGES, "PIP-1")
-plant("schedule_leaves_out_weights", LeavesOut, pipeline_zero_bubble, STAGES, "PIP-1")
+plant("hops_both_ways", UncheckedPipelined, pipeline_zero_bubble.PAGE, STAGES, "COM-8", **HOPPING)
+plant("weights_at_once", UncheckedPipelined, pipeline_zero_bubble.PAGE, STAGES, "PIP-1", make_schedule=weights_at_once)
+plant("weights_too_soon", TooSoon, pipeline_zero_bubble.PAGE, STAGES, "PIP-1")
+plant("schedule_leaves_out_weights", LeavesOut, pipeline_zero_bubble.PAGE, STAGES, "PIP-1")

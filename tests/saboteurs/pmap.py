@@ -84,17 +84,17 @@ class CountsPadding(EvaluatedForm):
         return lambda state, batch: totals(state, dict(batch) | {"y": jnp.where(batch["y"] == NO_CLASS, 0, batch["y"])})
 
 
-plant("healthy_pmap", JaxPmap, data_parallel_pmap, DATA)
-plant("healthy_linen_pmap", LinenPmap, data_parallel_pmap, DATA)
-plant("healthy_evaluation", EvaluatedForm, data_parallel, DATA)
+plant("healthy_pmap", JaxPmap, data_parallel_pmap.PAGE, DATA)
+plant("healthy_linen_pmap", LinenPmap, data_parallel_pmap.PAGE, DATA)
+plant("healthy_evaluation", EvaluatedForm, data_parallel.PAGE, DATA)
 for name, harm, clauses in (
     ("pmap_without_pmean", {"loss_and_gradients": forgets_gradients}, ("ERR-2", "NUM-6", "NUM-2", "COM-2")),
     ("pmap_sum_for_mean", {"loss_and_gradients": sums_gradients}, ("NUM-2", "NUM-3")),
     ("mean_of_means", {"evaluate": averages_means}, ("MSK-1",)),
 ):
-    plant(name, JaxPmap, data_parallel_pmap, DATA, *clauses, **harm)
-plant("pmap_examples_dealt_out", DealsExamples, data_parallel_pmap, DATA, "SHD-4", "ERR-2")
-plant("pmap_unguarded", Unguarded, data_parallel_pmap, DATA, "ERR-1")
-plant("replicas_under_another_name", ReplicatesByDefault, data_parallel_pmap, DATA, "CMP-1")
-plant("pmap_masks_even", MaskedPmap, data_parallel_pmap, DATA, "MSK-1", network=Even(MLP()))
-plant("padding_counted", CountsPadding, data_parallel, DATA, "MSK-1")
+    plant(name, JaxPmap, data_parallel_pmap.PAGE, DATA, *clauses, **harm)
+plant("pmap_examples_dealt_out", DealsExamples, data_parallel_pmap.PAGE, DATA, "SHD-4", "ERR-2")
+plant("pmap_unguarded", Unguarded, data_parallel_pmap.PAGE, DATA, "ERR-1")
+plant("replicas_under_another_name", ReplicatesByDefault, data_parallel_pmap.PAGE, DATA, "CMP-1")
+plant("pmap_masks_even", MaskedPmap, data_parallel_pmap.PAGE, DATA, "MSK-1", network=Even(MLP()))
+plant("padding_counted", CountsPadding, data_parallel.PAGE, DATA, "MSK-1")

@@ -15,7 +15,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.hybrid import Hybrid
 from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.shards import Shards
 from reference_impl.strategies import (
     data_parallel_shard_map,
@@ -37,7 +37,7 @@ HYBRID = {"replica": 2, "data": 4}
 
 def keeps_what_it_updated(model: Any, optimize: Any, parameters: Any, state: Any, gradients: Any) -> Any:
     """ZeRO-1 that forgets to gather: every device is up to date with its own shard only."""
-    shards = Shards(model, zero1.OPTIMIZER, "data")
+    shards = Shards(model, zero1.PAGE.optimizer, "data")
     updated, state = optimize(shards.own(parameters), state, shards.own(gradients))
 
     def one(whole: Any, part: Any) -> Any:
@@ -52,7 +52,7 @@ def keeps_what_it_updated(model: Any, optimize: Any, parameters: Any, state: Any
 def gathers_old_and_new(model: Any, optimize: Any, parameters: Any, state: Any, gradients: Any) -> Any:
     """ZeRO-1 that gathers twice."""
     updated, state = zero1_shard_map.update(model, optimize, parameters, state, gradients)
-    shards = Shards(model, zero1.OPTIMIZER, "data")
+    shards = Shards(model, zero1.PAGE.optimizer, "data")
     return shards.gather_equal(optimization_barrier(shards.own(updated))), state
 
 
@@ -68,7 +68,7 @@ class Neighbours(Shards):
 
 def updates_by_the_neighbours_gradient(model: Any, optimize: Any, parameters: Any, state: Any, gradients: Any) -> Any:
     """ZeRO-1 whose gradients are cut at other places than its parameters."""
-    shards, neighbours = Shards(model, zero1.OPTIMIZER, "data"), Neighbours(model, zero1.OPTIMIZER, "data")
+    shards, neighbours = Shards(model, zero1.PAGE.optimizer, "data"), Neighbours(model, zero1.PAGE.optimizer, "data")
     updated, state = optimize(shards.own(parameters), state, neighbours.own(gradients))
     return shards.gather_equal(updated), state
 
@@ -76,7 +76,7 @@ def updates_by_the_neighbours_gradient(model: Any, optimize: Any, parameters: An
 def all_reduces(model: Any, parameters: Any, batch: Any) -> Any:
     """ZeRO-2 that reduces whole gradients, and then keeps a shard."""
     loss, gradients = data_parallel_shard_map.loss_and_gradients(model, parameters, batch)
-    return loss, Shards(model, zero2_shard_map.GRADIENTS, "data").own(gradients)
+    return loss, Shards(model, zero2_shard_map.PAGE.gradients, "data").own(gradients)
 
 
 class WholeGradients(JaxForm):
@@ -91,12 +91,16 @@ class WholeGradients(JaxForm):
         )
 
 
-plant("zero1_not_gathered", Unchecked, zero1_shard_map, DATA, "COM-3", "NUM-3", "NUM-6", update=keeps_what_it_updated)
-plant("zero1_gathered_twice", Manual, zero1_shard_map, DATA, "COM-3", "COM-11", update=gathers_old_and_new)
-plant("zero1_other_shard", Manual, zero1_shard_map, DATA, "NUM-3", update=updates_by_the_neighbours_gradient)
-plant("zero1_momentum_on_other_axis", storing(OPTIMIZER=Mapping(mlp="data")), zero1, DATA, "SHD-2", "SHD-3", "MEM-1")
-plant("zero2_all_reduces", Manual, zero2_shard_map, DATA, "COM-4", loss_and_gradients=all_reduces)
-plant("zero2_gradients_whole", WholeGradients, zero2, DATA, "MEM-1")
+plant(
+    "zero1_not_gathered", Unchecked, zero1_shard_map.PAGE, DATA, "COM-3", "NUM-3", "NUM-6", update=keeps_what_it_updated
+)
+plant("zero1_gathered_twice", Manual, zero1_shard_map.PAGE, DATA, "COM-3", "COM-11", update=gathers_old_and_new)
+plant("zero1_other_shard", Manual, zero1_shard_map.PAGE, DATA, "NUM-3", update=updates_by_the_neighbours_gradient)
+plant(
+    "zero1_momentum_on_other_axis", storing(optimizer=Mapping(mlp="data")), zero1.PAGE, DATA, "SHD-2", "SHD-3", "MEM-1"
+)
+plant("zero2_all_reduces", Manual, zero2_shard_map.PAGE, DATA, "COM-4", loss_and_gradients=all_reduces)
+plant("zero2_gradients_whole", WholeGradients, zero2.PAGE, DATA, "MEM-1")
 
 
 def between_groups(average: Any) -> Any:
@@ -120,14 +124,14 @@ def summed(gradients: Any) -> Any:
     return psum(gradients, "replica")
 
 
-plant("healthy_hsdp", Hybrid, hsdp, HYBRID)
+plant("healthy_hsdp", Hybrid, hsdp.PAGE, HYBRID)
 NEVER, SUMMED = between_groups(never), between_groups(summed)
-plant("replicas_apart", Unchecked, hsdp_shard_map, HYBRID, "COM-7", "NUM-2", "NUM-6", loss_and_gradients=NEVER)
-plant("replicas_summed", Manual, hsdp_shard_map, HYBRID, "NUM-2", "NUM-3", loss_and_gradients=SUMMED)
-plant("hsdp_by_layout_alone", JaxForm, hsdp, HYBRID, "COM-7", "COM-4", "COM-11")
+plant("replicas_apart", Unchecked, hsdp_shard_map.PAGE, HYBRID, "COM-7", "NUM-2", "NUM-6", loss_and_gradients=NEVER)
+plant("replicas_summed", Manual, hsdp_shard_map.PAGE, HYBRID, "NUM-2", "NUM-3", loss_and_gradients=SUMMED)
+plant("hsdp_by_layout_alone", JaxForm, hsdp.PAGE, HYBRID, "COM-7", "COM-4", "COM-11")
 
 
-class TransposedByType(Whole):
+class TransposedByType(Layout):
     """f and g that are each other's transpose only as long as JAX checks what varies."""
 
     def enter(self, x: Any, into: str) -> Any:
@@ -147,7 +151,7 @@ class ReducesOverData(tensor_parallel_shard_map.Megatron):
         return psum(y, "data") if over == "mlp" else y
 
 
-def by(layout: Whole) -> dict[str, Any]:
+def by(layout: Layout) -> dict[str, Any]:
     """Tensor parallelism with this layout."""
 
     def loss(model: Any, parameters: Any, batch: Any) -> Any:
@@ -158,16 +162,16 @@ def by(layout: Whole) -> dict[str, Any]:
 
 def over_data(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP and tensor parallelism whose activations are reduced over data."""
-    shards = Shards(model, fsdp_tensor_parallel_shard_map.PARAMETERS, "data")
+    shards = Shards(model, fsdp_tensor_parallel_shard_map.PAGE.parameters, "data")
     loss, gradients = jax.value_and_grad(model.loss)(shards.gather(parameters), batch, ReducesOverData())
     return pmean(loss, "data"), shards.scatter_mean(gradients)
 
 
-plant("transposed_by_type", Manual, tensor_parallel_shard_map, MODEL, "NUM-7", **by(TransposedByType()))
+plant("transposed_by_type", Manual, tensor_parallel_shard_map.PAGE, MODEL, "NUM-7", **by(TransposedByType()))
 plant(
     "activations_over_data",
     Unchecked,
-    fsdp_tensor_parallel_shard_map,
+    fsdp_tensor_parallel_shard_map.PAGE,
     BOTH,
     "COM-5",
     "COM-6",
@@ -178,12 +182,12 @@ plant(
 
 def ranks_parameters(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP that ranks all gathered parameters in one piece, for a log: no byte moves more, but all are held at once."""
-    shards = Shards(model, fsdp_shard_map.PARAMETERS, "data")
+    shards = Shards(model, fsdp_shard_map.PAGE.parameters, "data")
     whole = shards.gather(parameters)
     values = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(whole)])
     first = values[jnp.argsort(jnp.argsort(values))][0]
-    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(whole, batch, Layout())
     return pmean(loss + 0 * first, "data"), shards.scatter_mean(gradients)
 
 
-plant("parameters_ranked", Unchecked, fsdp_shard_map, DATA, "MEM-4", loss_and_gradients=ranks_parameters)
+plant("parameters_ranked", Unchecked, fsdp_shard_map.PAGE, DATA, "MEM-4", loss_and_gradients=ranks_parameters)

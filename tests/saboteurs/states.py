@@ -39,7 +39,7 @@ class ParameterBornOtherwise(Born):
 
     def born_specs(self) -> TrainState:
         """All but that one as declared."""
-        parameters = self.page.PARAMETERS.specs(self.network.axes)
+        parameters = self.page.parameters.specs(self.network.axes)
         parameters["dense_1"]["kernel"] = OTHERWISE
         return TrainState(parameters, self.state_specs.optimizer)
 
@@ -49,7 +49,7 @@ class MomentumBornOtherwise(Born):
 
     def born_specs(self) -> TrainState:
         """All but that one as declared."""
-        moments = self.page.OPTIMIZER.specs(self.network.axes)
+        moments = self.page.optimizer.specs(self.network.axes)
         moments["dense_1"]["kernel"] = OTHERWISE
         shapes = jax.eval_shape(self.network.init, jax.random.key(0))
         return TrainState(self.state_specs.parameters, optimizers.specs(self.transform, shapes, moments))
@@ -84,11 +84,11 @@ class LabelsEverywhere(JaxForm):
         return super().shard_batch(batch) | {"y": whole}
 
 
-plant("parameter_born_in_columns", ParameterBornOtherwise, fsdp, DATA, "SHD-1")
-plant("momentum_born_in_columns", MomentumBornOtherwise, fsdp, DATA, "SHD-2")
-plant("equivalence_of_shardings_wrong", ShownOtherwise, fsdp, DATA, "SHD-3")
-plant("labels_everywhere", LabelsEverywhere, data_parallel, DATA, "SHD-4")
-plant("inert_annotation_unnoticed", Inert, data_parallel, DATA, "SHD-6")
+plant("parameter_born_in_columns", ParameterBornOtherwise, fsdp.PAGE, DATA, "SHD-1")
+plant("momentum_born_in_columns", MomentumBornOtherwise, fsdp.PAGE, DATA, "SHD-2")
+plant("equivalence_of_shardings_wrong", ShownOtherwise, fsdp.PAGE, DATA, "SHD-3")
+plant("labels_everywhere", LabelsEverywhere, data_parallel.PAGE, DATA, "SHD-4")
+plant("inert_annotation_unnoticed", Inert, data_parallel.PAGE, DATA, "SHD-6")
 
 
 class Accompanied(NamedTuple):
@@ -150,6 +150,6 @@ class Wanders(Accompanies):
         return Step()
 
 
-plant("healthy_with_statistic", Accompanies, data_parallel, DATA)
-plant("statistic_of_nothing", NothingOfNothing, data_parallel, DATA, "NUM-10")
-plant("statistic_wanders", Wanders, data_parallel, DATA, "SHD-5")
+plant("healthy_with_statistic", Accompanies, data_parallel.PAGE, DATA)
+plant("statistic_of_nothing", NothingOfNothing, data_parallel.PAGE, DATA, "NUM-10")
+plant("statistic_wanders", Wanders, data_parallel.PAGE, DATA, "SHD-5")

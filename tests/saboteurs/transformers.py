@@ -16,7 +16,7 @@ from reference_impl.forms.layouts import Annotated
 from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
 from reference_impl.models.gpt import GPT
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import (
@@ -82,19 +82,19 @@ class LooksAhead(Annotated):
 class OneByOne(Annotated):
     """Query, key and value as three products, as attention modules have them."""
 
-    products = Whole.products
+    products = Layout.products
 
 
 class Unshared(Annotated):
     """A token table that is looked up and multiplied with as if these were two."""
 
-    share, use = Whole.share, Whole.use
+    share, use = Layout.share, Layout.use
 
 
 class KeepsAll(Rematerialised):
     """Blocks whose activations are all kept, and whose parameters are."""
 
-    bring, apply = Modified.bring, Modified.apply
+    reshard, apply = Modified.reshard, Modified.apply
 
 
 def with_dropout(network: GPT) -> Any:
@@ -112,21 +112,21 @@ def laid_out_by(layout: type[Annotated]) -> Any:
     return of_gpt(type("LaidOut", (JaxForm,), {"layout": layout}))
 
 
-plant("healthy_gpt", of_gpt(JaxForm), fsdp_tensor_parallel, BOTH)
-plant("looks_ahead", laid_out_by(LooksAhead), single_device, ONE, "NUM-1", "NUM-4")
-for mesh in (BOTH, TALL):
-    form = of_gpt(JaxForm, NormalisesShards(blocks=1))
-    plant("normalises_shards", form, fsdp_tensor_parallel, mesh, "NUM-2", "NUM-4", "SHD-7")
-plant("activations_over_data", of_gpt(SwapsAxes), fsdp_tensor_parallel, BOTH, "COM-5", "COM-6", "COM-11")
-plant("input_reduced_three_times", laid_out_by(OneByOne), tensor_parallel, MODEL, "COM-5", "COM-11")
-plant("table_reduced_twice", laid_out_by(Unshared), data_parallel, DATA, "COM-2", "COM-11")
-plant("healthy_dropout", with_dropout(GPT(blocks=1, dropout=0.1)), single_device, ONE)
+plant("healthy_gpt", of_gpt(JaxForm), fsdp_tensor_parallel.PAGE, BOTH)
+plant("looks_ahead", laid_out_by(LooksAhead), single_device.PAGE, ONE, "NUM-1", "NUM-4")
+form = of_gpt(JaxForm, NormalisesShards(blocks=1))
+plant("normalises_shards", form, fsdp_tensor_parallel.PAGE, BOTH, "NUM-2", "NUM-4", "SHD-7")
+plant("normalises_shards", form, fsdp_tensor_parallel.PAGE, TALL, "NUM-2", "NUM-4", "SHD-7", another_case=True)
+plant("examples_and_heads_swapped", of_gpt(SwapsAxes), fsdp_tensor_parallel.PAGE, BOTH, "COM-5", "COM-6", "COM-11")
+plant("input_reduced_three_times", laid_out_by(OneByOne), tensor_parallel.PAGE, MODEL, "COM-5", "COM-11")
+plant("table_reduced_twice", laid_out_by(Unshared), data_parallel.PAGE, DATA, "COM-2", "COM-11")
+plant("healthy_dropout", with_dropout(GPT(blocks=1, dropout=0.1)), single_device.PAGE, ONE)
 form = with_dropout(DrawsPerDevice(blocks=1, dropout=0.1))
-plant("draws_per_device", form, data_parallel, DATA, "NUM-9", "NUM-2", "NUM-4")
-plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), fsdp, PAIR)
+plant("draws_per_device", form, data_parallel.PAGE, DATA, "NUM-9", "NUM-2", "NUM-4")
+plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), fsdp.PAGE, PAIR)
 in_vain = () if BARRIERS_HOLD else ("MEM-6",)
-plant("healthy_rematerialised", of_gpt(JaxForm, Rematerialised(SLIM)), fsdp, PAIR, *in_vain)
-plant("everything_kept", of_gpt(JaxForm, KeepsAll(SLIM)), fsdp, PAIR, "MEM-6", "COM-4", "COM-11")
-plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), single_device, ONE)
-plant("everything_kept_on_one_device", of_gpt(JaxForm, KeepsAll(SLIM)), single_device, ONE, "MEM-6")
-plant("gathered_before_blocks", of_gpt(Manual, Rematerialised(SLIM)), fsdp_shard_map, PAIR, "COM-4", "COM-11")
+plant("healthy_rematerialised", of_gpt(JaxForm, Rematerialised(SLIM)), fsdp.PAGE, PAIR, *in_vain)
+plant("everything_kept", of_gpt(JaxForm, KeepsAll(SLIM)), fsdp.PAGE, PAIR, "MEM-6", "COM-4", "COM-11")
+plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), single_device.PAGE, ONE, another_case=True)
+plant("everything_kept_on_one_device", of_gpt(JaxForm, KeepsAll(SLIM)), single_device.PAGE, ONE, "MEM-6")
+plant("gathered_before_blocks", of_gpt(Manual, Rematerialised(SLIM)), fsdp_shard_map.PAGE, PAIR, "COM-4", "COM-11")

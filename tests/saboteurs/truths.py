@@ -30,11 +30,12 @@ def trained_by(optimizer: Optimizer, form: type[Form], **given: Any) -> Any:
     return lambda page, axes, _, **network: form(page, axes, optimizer, **given, **network)
 
 
-plant("frameworks_apart", JaxForm, data_parallel, DATA, "NUM-8")
-plant("frameworks_apart", trained_by(Momentum(decay=0.8), NnxForm), data_parallel, DATA, "NUM-8")
-for axes, rate in ((BOTH, 0.02), (TALL, 0.04)):  # as the linear scaling rule has it
-    form = trained_by(Momentum(learning_rate=rate), JaxForm)
-    plant("rate_grows_with_data_axis", form, fsdp_tensor_parallel, axes, "SHD-7")
+plant("frameworks_apart", JaxForm, data_parallel.PAGE, DATA)
+form = trained_by(Momentum(decay=0.8), NnxForm)
+plant("frameworks_apart", form, data_parallel.PAGE, DATA, "NUM-8", another_case=True)
+slow, fast = (trained_by(Momentum(learning_rate=rate), JaxForm) for rate in (0.02, 0.04))  # the linear scaling rule
+plant("rate_grows_with_data_axis", slow, fsdp_tensor_parallel.PAGE, BOTH, "SHD-7")
+plant("rate_grows_with_data_axis", fast, fsdp_tensor_parallel.PAGE, TALL, "SHD-7", another_case=True)
 
 
 class DrawnByMesh(GPTTruth):
@@ -58,7 +59,7 @@ class DrawsByMesh(GPT):
 
 
 form = trained_by(Adam(), Drawing, variant="dropout", batch_size=16)
-plant("draws_by_mesh", form, data_parallel, DATA, "NUM-9", network=DrawsByMesh(blocks=1, dropout=0.1))
+plant("draws_by_mesh", form, data_parallel.PAGE, DATA, "NUM-9", network=DrawsByMesh(blocks=1, dropout=0.1))
 
 
 class Summing(MLPTruth):
@@ -88,9 +89,11 @@ class Sums(Accumulated):
         return Summing(optimizer=optimizer)
 
 
-plant("microbatches_added_up", Unchecked, data_parallel_shard_map, DATA, "ACC-1")
+plant("microbatches_added_up", Unchecked, data_parallel_shard_map.PAGE, DATA)
 form = trained_by(Momentum(), Manual, variant="accumulated", check_vma=False)
-plant("microbatches_added_up", form, data_parallel_shard_map, DATA, "ACC-1", network=Sums(MLP()))
+plant(
+    "microbatches_added_up", form, data_parallel_shard_map.PAGE, DATA, "ACC-1", network=Sums(MLP()), another_case=True
+)
 
 
 class AllAlike(MLPTruth):
@@ -110,4 +113,4 @@ class FedAlike(MLP):
         return AllAlike(self.widths, self.criterion, optimizer)
 
 
-plant("examples_all_alike", JaxForm, data_parallel, DATA, "ERR-2", network=FedAlike())
+plant("examples_all_alike", JaxForm, data_parallel.PAGE, DATA, "ERR-2", network=FedAlike())

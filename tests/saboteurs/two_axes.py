@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,13 +18,13 @@ from jax.lax import optimization_barrier, pmean, scan
 from meshproof.contract import Communication, Contract, leaves
 from reference_impl.compat import varying
 from reference_impl.mapping import Mapping
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers.accumulation import Accumulated, split
+from reference_impl.page import Budget, all_gather, all_reduce
 from reference_impl.shards import Shards
 from reference_impl.strategies import fsdp_shard_map, hsdp_shard_map, zero1_shard_map
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron
-from reference_impl.theory.communication import Budget, all_gather, all_reduce
 from tests.saboteurs.budgets import Restates
 from tests.saboteurs.planting import BOTH, Unchecked, plant
 from tests.saboteurs.sharded_state import HYBRID
@@ -59,10 +60,10 @@ def gathers_updated_twice(model: Any, optimize: Any, parameters: Any, state: Any
 
 SUMS, METRICS = all_reduce("activations", over="model"), all_reduce("metrics", over="data")
 ZERO1_TENSOR = {
-    "COMPUTE": Mapping(batch="data", mlp="model"),
-    "PARAMETERS": Mapping(mlp="model"),
-    "GRADIENTS": Mapping(mlp="model"),
-    "OPTIMIZER": UPDATED,
+    "compute": Mapping(batch="data", mlp="model"),
+    "parameters": Mapping(mlp="model"),
+    "gradients": Mapping(mlp="model"),
+    "optimizer": UPDATED,
     "loss": tensor_parallel_loss,
     "loss_and_gradients": tensor_parallel_gradients,
 }
@@ -72,7 +73,7 @@ for name, clauses, update, moved in (
     ("zero1_tensor_parallel_gathered_twice", ("COM-3",), gathers_updated_twice, [*STEP, STEP[2]]),
 ):
     budget = Budget([SUMS, METRICS], moved)
-    plant(name, Unchecked, zero1_shard_map, BOTH, *clauses, **ZERO1_TENSOR, update=update, COMMUNICATION=budget)
+    plant(name, Unchecked, zero1_shard_map.PAGE, BOTH, *clauses, **ZERO1_TENSOR, update=update, communication=budget)
 
 OUTER, INNER = {"outer": 2}, {"inner": 4}
 OVER_BOTH = Mapping(embed=("outer", "inner"))
@@ -84,7 +85,7 @@ WHOLE = sum(prod(shape) * 4 for path, shape in leaves(MLP().shapes) if "embed" n
 def gathers_in_turn(model: Any, parameters: Any, batch: Any) -> Any:
     """FSDP over two axes: over the inner one, then over the outer one."""
     outer, inner = Shards(model, OVER_BOTH, "outer"), Shards(model, OVER_BOTH, "inner")
-    return pmean(model.loss(outer.gather(inner.gather(parameters)), batch, Whole()), ("outer", "inner"))
+    return pmean(model.loss(outer.gather(inner.gather(parameters)), batch, Layout()), ("outer", "inner"))
 
 
 def in_turn(gathers_again: bool) -> Callable[..., Any]:
@@ -92,7 +93,7 @@ def in_turn(gathers_again: bool) -> Callable[..., Any]:
 
     def loss_and_gradients(model: Any, parameters: Any, batch: Any) -> Any:
         outer, inner = Shards(model, OVER_BOTH, "outer"), Shards(model, OVER_BOTH, "inner")
-        loss, gradients = jax.value_and_grad(model.loss)(outer.gather(inner.gather(parameters)), batch, Whole())
+        loss, gradients = jax.value_and_grad(model.loss)(outer.gather(inner.gather(parameters)), batch, Layout())
         squares = inner.gather(jax.tree.map(jnp.square, dict(parameters))) if gathers_again else {}
         loss += 0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(squares))
         return pmean(loss, ("outer", "inner")), inner.scatter_mean(outer.scatter_mean(gradients))
@@ -121,11 +122,11 @@ def priced(times: int) -> Callable[[Contract], dict[str, Any]]:
     return restated
 
 
-LAID_OUT = {"PARAMETERS": OVER_BOTH, "GRADIENTS": OVER_BOTH, "OPTIMIZER": OVER_BOTH, "loss": gathers_in_turn}
+LAID_OUT = {"parameters": OVER_BOTH, "gradients": OVER_BOTH, "optimizer": OVER_BOTH, "loss": gathers_in_turn}
 for name, clauses, times in (("healthy_fsdp_over_two_axes", (), 1), ("gathered_twice_over_inner_axis", ("COM-4",), 2)):
-    members = LAID_OUT | {"loss_and_gradients": in_turn(times > 1), "restated": priced(times)}
-    computed = Mapping(batch=("outer", "inner"))
-    plant(name, Restates, fsdp_shard_map, OUTER | INNER, *clauses, COMPUTE=computed, **members)
+    form, computed = partial(Restates, restated=priced(times)), Mapping(batch=("outer", "inner"))
+    members = LAID_OUT | {"loss_and_gradients": in_turn(times > 1)}
+    plant(name, form, fsdp_shard_map.PAGE, OUTER | INNER, *clauses, compute=computed, **members)
 
 
 BOTH_AXES = ("outer", "inner")
@@ -133,12 +134,12 @@ BOTH_AXES = ("outer", "inner")
 
 def averaged(model: Any, parameters: Any, batch: Any) -> Any:
     """Data parallelism over two axes."""
-    return pmean(model.loss(parameters, batch, Whole()), BOTH_AXES)
+    return pmean(model.loss(parameters, batch, Layout()), BOTH_AXES)
 
 
 def averaged_gradients(model: Any, parameters: Any, batch: Any) -> Any:
     """Its gradients, reduced over both at once."""
-    return pmean(jax.value_and_grad(model.loss)(parameters, batch, Whole()), BOTH_AXES)
+    return pmean(jax.value_and_grad(model.loss)(parameters, batch, Layout()), BOTH_AXES)
 
 
 def updates_in_turn(times: int) -> Callable[..., Any]:
@@ -169,20 +170,20 @@ def moved_in_turn(times: int) -> Callable[[Contract], dict[str, Any]]:
     return restated
 
 
-LAID_OUT = {"OPTIMIZER": OVER_BOTH, "loss": averaged, "loss_and_gradients": averaged_gradients}
+LAID_OUT = {"optimizer": OVER_BOTH, "loss": averaged, "loss_and_gradients": averaged_gradients}
 for name, clauses, times in (("healthy_zero1_over_two_axes", (), 1), ("updated_gathered_twice", ("COM-3",), 2)):
-    members = LAID_OUT | {"update": updates_in_turn(times), "restated": moved_in_turn(times)}
-    computed = Mapping(batch=BOTH_AXES)
-    plant(name, Restates, zero1_shard_map, OUTER | INNER, *clauses, COMPUTE=computed, **members)
+    form, computed = partial(Restates, restated=moved_in_turn(times)), Mapping(batch=BOTH_AXES)
+    members = LAID_OUT | {"update": updates_in_turn(times)}
+    plant(name, form, zero1_shard_map.PAGE, OUTER | INNER, *clauses, compute=computed, **members)
 
 
 def reduces_each_microbatch(model: Any, parameters: Any, batch: Any) -> Any:
     """HSDP that reduces the gradients of each of four microbatches."""
-    shards = Shards(model, hsdp_shard_map.PARAMETERS, "data")
+    shards = Shards(model, hsdp_shard_map.PAGE.parameters, "data")
     whole = shards.gather(jax.tree.map(lambda shard: varying(shard, "replica"), dict(parameters)))
 
     def one(part: Any) -> Any:
-        loss, gradients = jax.value_and_grad(model.model.loss)(whole, part, Whole())
+        loss, gradients = jax.value_and_grad(model.model.loss)(whole, part, Layout())
         return pmean(pmean(loss, "data"), "replica"), pmean(shards.scatter_mean(gradients), "replica")
 
     def add(mean: Any, part: Any) -> Any:
@@ -201,10 +202,9 @@ def each_time(said: Contract) -> dict[str, Any]:
 
 plant(
     "healthy_hybrid_reduced_each_microbatch",
-    Restates,
-    hsdp_shard_map,
+    partial(Restates, restated=each_time),
+    hsdp_shard_map.PAGE,
     HYBRID,
     network=Accumulated(MLP()),
     loss_and_gradients=reduces_each_microbatch,
-    restated=each_time,
 )

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import all_gather, axis_index, pmax, stop_gradient
 
-from reference_impl.models.layout import compare, look_up
+from reference_impl.models.layout import look_up, tied_head
 from reference_impl.strategies import vocabulary_parallel
 from reference_impl.strategies.tensor_parallel_shard_map import g
 from reference_impl.strategies.vocabulary_parallel import OwnRows, cross_entropy
@@ -27,17 +27,17 @@ class LooksUpAnything(OwnRows):
 class EntersAlone(OwnRows):
     """The gradient of what the logits are made of is not summed: each device goes on with that of its own."""
 
-    def compare(self, token_VxD: Any, h_BxTxD: Any) -> Any:
+    def logits(self, token_VxD: Any, h_BxTxD: Any) -> Any:
         """Without f."""
-        return compare(token_VxD, h_BxTxD)
+        return tied_head(token_VxD, h_BxTxD)
 
 
 class GathersTable(OwnRows):
     """The right logits, of the whole table on every device."""
 
-    def compare(self, token_VxD: Any, h_BxTxD: Any) -> Any:
+    def logits(self, token_VxD: Any, h_BxTxD: Any) -> Any:
         """And of them its own."""
-        logits = super().compare(all_gather(token_VxD, "model", axis=0, tiled=True), h_BxTxD)
+        logits = super().logits(all_gather(token_VxD, "model", axis=0, tiled=True), h_BxTxD)
         return jax.lax.dynamic_slice_in_dim(logits, axis_index("model") * len(token_VxD), len(token_VxD), axis=2)
 
 
@@ -75,4 +75,4 @@ for name, members, clauses in (
     ("shifted_by_own_largest", by(entropy=shifted_by_own), ("NUM-2", "NUM-4")),
     ("others_labels_picked", by(entropy=picks_anything), ("NUM-2", "NUM-4")),
 ):
-    plant(name, of_gpt(Unchecked), vocabulary_parallel, MODEL, *clauses, **members)
+    plant(name, of_gpt(Unchecked), vocabulary_parallel.PAGE, MODEL, *clauses, **members)

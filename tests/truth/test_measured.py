@@ -24,7 +24,7 @@ class Measured(JaxForm):
 
     def single_device(self, dtype):
         """The same."""
-        return JaxForm(single_device, {"data": 1}, self.optimizer)
+        return JaxForm(single_device.PAGE, {"data": 1}, self.optimizer)
 
 
 def flat(trajectory):
@@ -36,7 +36,7 @@ def flat(trajectory):
 @pytest.mark.parametrize("optimizer", [Momentum(), Adam()], ids=["momentum", "adam"])
 def test_measured_truth_is_the_derived_one(optimizer):
     """Values agree to float64 rounding, and deviations are between a fifth and twice the derived ones."""
-    strategy = Measured(single_device, {"data": 1}, optimizer)
+    strategy = Measured(single_device.PAGE, {"data": 1}, optimizer)
     start, batches = strategy.truth.initial_parameters(), list(strategy.batches(3))
     judgement = measure(Case("own", strategy, {"data": 1}, "cpu"), dict(leaves(start)), batches)
     derived = strategy.truth.train(start, batches)

@@ -12,7 +12,7 @@ import pytest
 from meshproof.contract import leaves
 from meshproof.measures.numerics import judge
 from reference_impl.models import gpt
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.truth import GPTTruth, Momentum
 from reference_impl.truth.operations import (
     causal_softmax,
@@ -79,7 +79,7 @@ def first_step():
     return parameters, batch, value, {path: np.sqrt(gradient.variance) for path, gradient in gradients.items()}
 
 
-def in_float32(network, parameters, batch, layout=Whole):
+def in_float32(network, parameters, batch, layout=Layout):
     """The gradients of the JAX model on one device."""
     differentiate = jax.jit(jax.grad(lambda parameters: network.loss(parameters, batch, layout())))
     return {path: np.asarray(leaf) for path, leaf in leaves(differentiate(parameters))}
@@ -95,7 +95,7 @@ def test_the_model_in_float32_is_within_the_bound(first_step):
         assert record.allowed < 1e-4 * record.signal, record
 
 
-class LooksAhead(Whole):
+class LooksAhead(Layout):
     """No causal mask."""
 
     def attend(self, q, k, v):
@@ -104,7 +104,7 @@ class LooksAhead(Whole):
         return jnp.einsum("bhts,bshk->bthk", jax.nn.softmax(score), v)
 
 
-class ScalesByWidth(Whole):
+class ScalesByWidth(Layout):
     """Scores divided by √(H·K) for √K."""
 
     def attend(self, q, k, v):
@@ -142,7 +142,7 @@ class AveragesExamples(gpt.GPT):
 def test_a_slightly_different_model_is_outside_the_bound(first_step, fault):
     """Every leaf is beyond twenty times what is allowed."""
     parameters, batch, value, deviation = first_step
-    network, layout = (gpt.GPT, fault) if issubclass(fault, Whole) else (fault, Whole)
+    network, layout = (gpt.GPT, fault) if issubclass(fault, Layout) else (fault, Layout)
     verdict = judge(in_float32(network(), parameters, batch, layout), value, deviation)
     assert all(record.failure == "exceeds" and record.margin > 20 for record in verdict.records), verdict
 

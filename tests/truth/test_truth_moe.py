@@ -11,7 +11,7 @@ import pytest
 
 from meshproof.contract import Step, Trajectory, leaves, nest
 from meshproof.measures.numerics import judge, judge_trajectory
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.moe import MoE
 from reference_impl.truth import MoETruth, Momentum
 from reference_impl.truth.moe import route
@@ -37,7 +37,7 @@ def seats_taken(truth, parameters, batch):
 
 def gradients_by(model, compiled=lambda function: function):
     """The loss and the flat gradients of a model in JAX, in float32."""
-    compute = compiled(jax.value_and_grad(lambda parameters, batch: model.loss(parameters, batch, Whole())))
+    compute = compiled(jax.value_and_grad(lambda parameters, batch: model.loss(parameters, batch, Layout())))
 
     def of(parameters, batch):
         loss, tree = compute(nest(parameters), batch)
@@ -213,4 +213,4 @@ def test_tokens_that_are_no_whole_groups_are_refused():
     with pytest.raises(ValueError, match=message):
         truth.train(truth.initial_parameters(), [batch])
     with pytest.raises(ValueError, match=message):
-        MoE().loss(truth.initial_parameters(), batch, Whole())
+        MoE().loss(truth.initial_parameters(), batch, Layout())

@@ -8,7 +8,11 @@ import pytest
 from jax.lax import psum_scatter
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
-from reference_impl.strategies.sequence_parallel_collective_matmul import gather_multiply, multiply_scatter, on_by_one
+from reference_impl.strategies.sequence_parallel_collective_matmul import (
+    from_previous_device,
+    gather_multiply,
+    multiply_scatter,
+)
 
 INTO = ("btd,df->btf", (2, 4, 8), (8, 16))
 OUT_OF = ("btf,fd->btd", (2, 16, 16), (16, 8))
@@ -23,7 +27,7 @@ def gather_first(subscripts, x, w):
     """The whole sequence goes round, and is multiplied then: the same bytes and hops."""
     parts = [x]
     for _ in range(3):
-        parts.append(on_by_one(parts[-1]))
+        parts.append(from_previous_device(parts[-1]))
     return jnp.einsum(subscripts, jnp.concatenate(parts, axis=1), w)
 
 
@@ -32,7 +36,7 @@ def multiply_first(subscripts, x, w):
     parts = jnp.split(jnp.einsum(subscripts, x, w), 4, axis=1)
     total = parts[0]
     for part in parts[1:]:
-        total = on_by_one(total) + part
+        total = from_previous_device(total) + part
     return total
 
 

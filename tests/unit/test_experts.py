@@ -15,14 +15,14 @@ FLOAT32 = 4
 def test_experts_that_do_not_divide_are_refused():
     """A mesh that splits the experts unevenly is an error that names their number, the array and the axis."""
     with pytest.raises(ValueError, match="experts/up: experts=6 is not divisible by expert=4"):
-        JaxForm(expert_parallel, {"expert": 4}, Momentum(), MoE(experts=6))
+        JaxForm(expert_parallel.PAGE, {"expert": 4}, Momentum(), MoE(experts=6))
     with pytest.raises(ValueError, match="input/kernel: embed=60 is not divisible by data×expert=8"):
-        JaxForm(expert_fsdp, {"data": 2, "expert": 4}, Momentum(), MoE(width=60))
+        JaxForm(expert_fsdp.PAGE, {"data": 2, "expert": 4}, Momentum(), MoE(width=60))
 
 
 def test_groups_that_do_not_divide_are_refused():
     """A batch of which a device would hold half a group is an error that names its size, the axis and the group."""
-    form = JaxForm(expert_parallel, {"expert": 8}, Momentum(), MoE(), batch_size=32)
+    form = JaxForm(expert_parallel.PAGE, {"expert": 8}, Momentum(), MoE(), batch_size=32)
     [batch] = form.batches(1)
     with pytest.raises(ValueError, match="'x' of 32 examples gives each device 4, which is not divisible by group=8"):
         form.shard_batch(batch)
@@ -49,7 +49,9 @@ def test_capacity_is_the_fair_share_times_its_factor(factor, places):
 
 
 @pytest.mark.parametrize(
-    ("page", "mesh"), [(expert_parallel, {"expert": 8}), (expert_fsdp, {"data": 2, "expert": 4})], ids=["ep", "fsdp"]
+    ("page", "mesh"),
+    [(expert_parallel.PAGE, {"expert": 8}), (expert_fsdp.PAGE, {"data": 2, "expert": 4})],
+    ids=["ep", "fsdp"],
 )
 def test_every_place_travels_four_times(page, mesh):
     """Of each of its groups a device sends all experts' places: twice forward, four times in a step, filled or not."""
@@ -65,7 +67,7 @@ def test_every_place_travels_four_times(page, mesh):
 def test_experts_are_gathered_over_data_alone():
     """On data=2, expert=4 a device gathers its two experts over data, and what is no expert over both axes."""
     model = MoE()
-    step = JaxForm(expert_fsdp, {"data": 2, "expert": 4}, Momentum(), model).contract.step
+    step = JaxForm(expert_fsdp.PAGE, {"data": 2, "expert": 4}, Momentum(), model).contract.step
     moved = {(line.operation, line.axes): line.bytes // FLOAT32 for line in step if line.payload != "metrics"}
     own, shared = 2 * 2 * 64 * 128, 256 * 64 + 64 + 64 * 8 + 64 * 10
     assert moved == {

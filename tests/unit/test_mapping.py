@@ -28,25 +28,25 @@ def test_two_logical_axes_on_one_mesh_axis_are_refused(mapping):
 def test_dimension_that_does_not_divide_is_refused():
     """The error names the leaf, the logical axis and both numbers."""
     with pytest.raises(ValueError, match=r"dense_1/kernel: mlp=36 is not divisible by model=8"):
-        JaxForm(tensor_parallel, {"model": 8}, Momentum(), MLP(widths=(784, 128, 36, 10)))
+        JaxForm(tensor_parallel.PAGE, {"model": 8}, Momentum(), MLP(widths=(784, 128, 36, 10)))
 
 
 def test_optimizer_state_is_checked_too():
     """Parameters that are computed with whole may still not divide at rest."""
     with pytest.raises(ValueError, match=r"dense_0/kernel: embed=100 is not divisible by data=8"):
-        JaxForm(fsdp_tensor_parallel, {"data": 8, "model": 1}, Momentum(), MLP(widths=(784, 100, 512, 10)))
+        JaxForm(fsdp_tensor_parallel.PAGE, {"data": 8, "model": 1}, Momentum(), MLP(widths=(784, 100, 512, 10)))
 
 
 def test_mesh_without_the_pages_axis_is_refused():
     """The error names the logical axis, the missing mesh axis and those that there are."""
     with pytest.raises(ValueError, match=r"dense_0/kernel: embed is mapped to 'data', the mesh has \['replica'\]"):
-        JaxForm(hsdp, {"replica": 8}, Momentum())
+        JaxForm(hsdp.PAGE, {"replica": 8}, Momentum())
 
 
 def test_heads_that_cannot_be_traded_are_refused():
     """The error names both numbers, and the strategy that splits no heads."""
     network = GPT(blocks=1, heads=4)
-    form = Manual(context_parallel_all_to_all, {"data": 1, "context": 8}, Momentum(), network, batch_size=8)
+    form = Manual(context_parallel_all_to_all.PAGE, {"data": 1, "context": 8}, Momentum(), network, batch_size=8)
     state, batch = form.init(jax.random.key(0)), form.shard_batch(next(iter(form.batches(1))))
     with pytest.raises(ValueError, match=r"4 heads do not divide among context=8: .* context_parallel, whose ring"):
         form.loss(state, batch)

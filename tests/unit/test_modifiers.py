@@ -9,7 +9,7 @@ import pytest
 from meshproof.contract import leaves
 from reference_impl.models import Model
 from reference_impl.models.gpt import GPT
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated, split
@@ -75,7 +75,7 @@ def test_rematerialisation_nests_with_accumulation(nest):
     network, truth = nest(model), model.truth(Momentum())
     start, [batch] = truth.initial_parameters(), truth.batches(1, 4)
     assert network.promises == {"microbatches": 2, "rematerialises": True}
-    differentiate = (jax.jit(m.value_and_grad(partial(m.loss, layout=Whole()))) for m in (model, network))
+    differentiate = (jax.jit(m.value_and_grad(partial(m.loss, layout=Layout()))) for m in (model, network))
     (expected_loss, expected_gradients), (loss, gradients) = (run(start, batch) for run in differentiate)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     expected = dict(leaves(expected_gradients))
@@ -90,7 +90,7 @@ def test_only_what_enters_a_block_is_kept():
     start, [batch] = truth.initial_parameters(), truth.batches(1, 4)
 
     def kept(network):
-        pullback = jax.eval_shape(lambda w: jax.vjp(lambda w: network.loss(w, batch, Whole()), w)[1], start)
+        pullback = jax.eval_shape(lambda w: jax.vjp(lambda w: network.loss(w, batch, Layout()), w)[1], start)
         return [leaf.shape for leaf in jax.tree.leaves(pullback)]
 
     within = (4, 4, 16), (4, 2, 4, 4), (4, 4, 2, 4)

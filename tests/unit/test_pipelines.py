@@ -10,7 +10,7 @@ from meshproof.contract import leaves
 from meshproof.measures.pipeline_schedules import count
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.forms.pipelined import Pipelined
-from reference_impl.models.layout import Whole
+from reference_impl.models.layout import Layout
 from reference_impl.models.mlp import MLP
 from reference_impl.models.stacked_mlp import StackedMLP
 from reference_impl.strategies import (
@@ -45,22 +45,24 @@ def small(page, stages, microbatches, pairs=8):
     return Pipelined(page, {"stage": stages}, Momentum(), network, microbatches=microbatches, batch_size=size)
 
 
-@pytest.mark.parametrize("page", DRAWN, ids=lambda page: page.__name__.rpartition(".")[2])
-def test_pages_draw_their_schedule(page):
+@pytest.mark.parametrize("module", DRAWN, ids=lambda module: module.PAGE.name)
+def test_pages_draw_their_schedule(module):
     """The drawing in a page's docstring is that of its schedule."""
-    drawings = [cleandoc(block) for block in cleandoc(page.__doc__).split("\n\n") if block.lstrip().startswith("stage")]
-    assert drawings == [page.make_schedule(*DRAWN[page]).drawing()]
+    drawings = [
+        cleandoc(block) for block in cleandoc(module.__doc__).split("\n\n") if block.lstrip().startswith("stage")
+    ]
+    assert drawings == [module.PAGE.make_schedule(*DRAWN[module]).drawing()]
 
 
 @pytest.mark.parametrize(
     ("page", "stages", "microbatches", "pairs"),
     [
-        pytest.param(pipeline_1f1b, 8, 3, 8, marks=STARVED),
-        pytest.param(pipeline_zero_bubble, 8, 3, 8, marks=STARVED),
-        (pipeline_zero_bubble, 2, 5, 8),
-        (pipeline_zero_bubble, 1, 3, 8),
-        (pipeline_interleaved, 2, 4, 8),
-        (pipeline_interleaved, 3, 6, 6),
+        pytest.param(pipeline_1f1b.PAGE, 8, 3, 8, marks=STARVED),
+        pytest.param(pipeline_zero_bubble.PAGE, 8, 3, 8, marks=STARVED),
+        (pipeline_zero_bubble.PAGE, 2, 5, 8),
+        (pipeline_zero_bubble.PAGE, 1, 3, 8),
+        (pipeline_interleaved.PAGE, 2, 4, 8),
+        (pipeline_interleaved.PAGE, 3, 6, 6),
     ],
 )
 def test_any_schedule_gives_the_gradients_of_the_whole(page, stages, microbatches, pairs):
@@ -70,7 +72,7 @@ def test_any_schedule_gives_the_gradients_of_the_whole(page, stages, microbatche
     batch = next(iter(form.batches(1)))
     state, placed = form.load(start), form.shard_batch(batch)
     model = MLP(form.network.widths)
-    loss, gradients = jax.value_and_grad(model.loss)(start, batch, Whole())
+    loss, gradients = jax.value_and_grad(model.loss)(start, batch, Layout())
     assert float(form.loss(state, placed)) == pytest.approx(float(loss), rel=1e-6)
     seen = dict(leaves(form.gradients(state, placed)))
     assert seen.keys() == dict(leaves(gradients)).keys()
@@ -80,7 +82,7 @@ def test_any_schedule_gives_the_gradients_of_the_whole(page, stages, microbatche
 
 def test_stacking_is_undone():
     """A stacked tree, in the order of interleaved stages, unstacks to the canonical one it was made of."""
-    form = small(pipeline_interleaved, 2, 4)
+    form = small(pipeline_interleaved.PAGE, 2, 4)
     assert form.order == [0, 1, 4, 5, 2, 3, 6, 7]
     start = form.truth.initial_parameters()
     stacked = SMALL.stack(start, form.order)
@@ -92,11 +94,11 @@ def test_stacking_is_undone():
 
 def test_the_stacked_network_is_the_mlp():
     """The stacked model computes what the MLP of the same widths computes, and starts at the same scale."""
-    form = small(pipeline_gpipe, 1, 2)
+    form = small(pipeline_gpipe.PAGE, 1, 2)
     start = form.truth.initial_parameters()
     x = next(iter(form.batches(1)))["x"]
-    stacked = SMALL.apply(SMALL.stack(start, range(8)), x, Whole())
-    np.testing.assert_allclose(stacked, MLP(SMALL.widths).apply(start, x, Whole()), rtol=1e-5, atol=1e-5)
+    stacked = SMALL.apply(SMALL.stack(start, range(8)), x, Layout())
+    np.testing.assert_allclose(stacked, MLP(SMALL.widths).apply(start, x, Layout()), rtol=1e-5, atol=1e-5)
     kernel = np.asarray(StackedMLP().init(jax.random.key(0))["up"]["kernel"])
     assert kernel.std() * np.sqrt(128) == pytest.approx(1, rel=0.05)
 
@@ -116,19 +118,19 @@ def test_the_store_is_as_large_as_the_schedule_needs(schedule, places):
     With zero bubble 4 activations, and 3 gradients that wait for their weights or are handed back. What is counted from
     the slots is that, and what is on its way: two with zero bubble, else one.
     """
-    assert len(set(Pipeline(SMALL, schedule, Whole()).places.values())) == places
+    assert len(set(Pipeline(SMALL, schedule, Layout()).places.values())) == places
     assert count(schedule.slots).held == places + 1 + schedule.has_weights
 
 
 def test_stages_that_do_not_divide_the_layers_are_refused():
     """A stage count that does not divide the layers is an error that names both."""
     with pytest.raises(ValueError, match="8 pairs of layers are not divisible by 3 stages"):
-        small(pipeline_gpipe, 3, 8)
+        small(pipeline_gpipe.PAGE, 3, 8)
 
 
 def test_microbatches_that_do_not_divide_the_batch_are_refused():
     """A batch that is no whole number of microbatches on each shard is an error that names them all."""
-    form = Pipelined(parallel_3d, {"stage": 2, "data": 2, "model": 2}, Momentum(), batch_size=40)
+    form = Pipelined(parallel_3d.PAGE, {"stage": 2, "data": 2, "model": 2}, Momentum(), batch_size=40)
     with pytest.raises(ValueError, match="40 examples is not divisible by 2 shards of 8 microbatches"):
         form.shard_batch(next(iter(form.batches(1))))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import ModuleType
 
 import reference_impl
 from reference_impl.forms.annotated import JaxForm
@@ -35,14 +34,14 @@ def stacked(depths: int) -> StackedMLP:
 
 def bases() -> Iterator[Form]:
     """Without a fault."""
-    pages: dict[ModuleType, Form] = {}
+    pages: dict[str, Form] = {}
     for form in reference_impl.strategies():
         if form.framework == "jax" and form.model in {*SMALL, StackedMLP.name} and not form.variant:
-            pages.setdefault(form.page, form)
+            pages.setdefault(form.name, form)
     for form in pages.values():
         small = stacked(form.timetable.depths) if isinstance(form, Pipelined) else SMALL[form.model]
         yield replace(form, network=small)
-    yield JaxForm(fsdp, DATA, Adam(), PERCEPTRON, variant="adam")
-    yield Manual(data_parallel_shard_map, DATA, Momentum(), Accumulated(PERCEPTRON), variant="accumulated")
-    yield Manual(data_parallel_shard_map, DATA, Momentum(), Masked(PERCEPTRON), variant="masked")
-    yield Drawing(data_parallel, DATA, Adam(), replace(BLOCK, dropout=0.1), variant="dropout", batch_size=16)
+    yield JaxForm(fsdp.PAGE, DATA, Adam(), PERCEPTRON, variant="adam")
+    yield Manual(data_parallel_shard_map.PAGE, DATA, Momentum(), Accumulated(PERCEPTRON), variant="accumulated")
+    yield Manual(data_parallel_shard_map.PAGE, DATA, Momentum(), Masked(PERCEPTRON), variant="masked")
+    yield Drawing(data_parallel.PAGE, DATA, Adam(), replace(BLOCK, dropout=0.1), variant="dropout", batch_size=16)

@@ -16,7 +16,7 @@ from jax.lax import axis_size, optimization_barrier, psum_scatter
 
 from reference_impl.forms.base import Form
 from reference_impl.forms.pipelined import Pipelined
-from reference_impl.theory.communication import Line
+from reference_impl.page import Line
 from tests.saboteurs.operators.mutation import Members, Operator, is_annotated, is_pmap, method, operator
 
 ALL_REDUCES = ("psum", "pmean")
@@ -90,7 +90,7 @@ def in_collectives(operation: str, names: tuple[str, ...], make_harm: Callable[[
 
 def moved(form: Form, operation: str) -> list[Line]:
     """What a page's step moves by this operation, but for metrics."""
-    return [line for line in form.page.COMMUNICATION.step if line.operation == operation and line.payload != "metrics"]
+    return [line for line in form.page.communication.step if line.operation == operation and line.payload != "metrics"]
 
 
 def forget_first(_: Form) -> Harm:

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from reference_impl.forms.base import Form
-from reference_impl.forms.manual import Manual
+from reference_impl.forms.manual import ShardMapped
 from reference_impl.forms.pmap import Pmap
 
 Members = dict[str, Any]
@@ -47,7 +47,7 @@ REACHED: dict[str, set[str]] = {
 
 def unchecked(form: Form) -> Form:
     """By hand without JAX's own check of what varies, so that faults which JAX would refuse reach the suites."""
-    return replace(form, check_vma=False) if isinstance(form, Manual) else replace(form)
+    return replace(form, check_vma=False) if isinstance(form, ShardMapped) else replace(form)
 
 
 def mutant(form: Form, name: str, members: Members) -> Form:
@@ -72,12 +72,12 @@ def is_pmap(form: Form) -> bool:
 
 def is_annotated(form: Form) -> bool:
     """Whether the compiler moves what must be moved."""
-    return not is_pmap(form) and not isinstance(form, Manual)
+    return not is_pmap(form) and not isinstance(form, ShardMapped)
 
 
 def shards(form: Form) -> int:
     """Into how many parts its batches are split."""
-    return prod(form.mesh_axes[axis] for axis in form.page.COMPUTE.of("batch"))
+    return prod(form.mesh_axes[axis] for axis in form.page.compute.of("batch"))
 
 
 def method(form: Form, name: str) -> Any:

@@ -24,7 +24,7 @@ def storing(form: Form, harm: Callable[[Any], Any]) -> Members:
 def respecified(form: Form, harm: Callable[[PartitionSpec, tuple[int, ...]], PartitionSpec | None]) -> Members | None:
     """The members of a form of which the first parameter that can be is stored by another spec."""
     shapes, specs = (
-        dict(leaves(tree)) for tree in (form.network.shapes, form.page.PARAMETERS.specs(form.network.axes))
+        dict(leaves(tree)) for tree in (form.network.shapes, form.page.parameters.specs(form.network.axes))
     )
     others = {path: harm(spec, shapes[path]) for path, spec in specs.items() if any(spec)}
     harmed = dict([(path, other) for path, other in others.items() if other is not None][:1])
@@ -53,7 +53,7 @@ def spec_swapped(form: Form) -> Members | None:
 def spec_misspelt(form: Form) -> Members | None:
     """A logical axis that no parameter has, so that the rule for it is ignored."""
     axes = {axis for _, names in leaves(form.network.axes) for axis in names}
-    rules = {axis: over for axis, over in form.page.PARAMETERS.placed.items() if axis in axes}
+    rules = {axis: over for axis, over in form.page.parameters.placed.items() if axis in axes}
     if not is_annotated(form) or not rules:
         return None
     first, *rest = rules
@@ -64,7 +64,7 @@ def spec_misspelt(form: Form) -> Members | None:
 @operator
 def momentum_replicated(form: Form) -> Members | None:
     """Every device holds the optimizer's whole state."""
-    specs = [spec for _, spec in leaves(form.page.OPTIMIZER.specs(form.network.axes))]
+    specs = [spec for _, spec in leaves(form.page.optimizer.specs(form.network.axes))]
     if not is_annotated(form) or not any(any(spec) for spec in specs):
         return None
     is_spec = lambda node: isinstance(node, PartitionSpec)  # noqa: E731

@@ -49,7 +49,7 @@ class Shifted(Scaled):
 
 def case_of(form, **more):
     """A small perceptron, fully sharded, in this form."""
-    strategy = form(fsdp, DATA, more.pop("optimizer", Momentum()), more.pop("network", NETWORK), **more)
+    strategy = form(fsdp.PAGE, DATA, more.pop("optimizer", Momentum()), more.pop("network", NETWORK), **more)
     return Case(case_id(strategy), strategy, DATA, "cpu")
 
 
@@ -109,7 +109,7 @@ def test_truth_judges_every_loss(kind):
         assert f"loss {number + 1}" in window.judge.problem(wrong)
 
 
-@pytest.mark.parametrize("page", [data_parallel, fsdp])
+@pytest.mark.parametrize("page", [data_parallel.PAGE, fsdp.PAGE])
 def test_facts_are_of_the_timed_program(page):
     """What is compiled for shapes alone is what the timed calls run: they compile nothing."""
     strategy = JaxForm(page, DATA, Momentum(), NETWORK)

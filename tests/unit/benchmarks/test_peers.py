@@ -169,7 +169,7 @@ def test_rematerialised_peer_compiles(handover, judgement):
 def test_mixed_precision_is_judged_as_the_book_is(tmp_path, learning_rate):
     """In bfloat16 the peer passes the judge that the book's own step must pass; with another learning rate not."""
     network = Rematerialised(MixedPrecision(book.GPT()))
-    strategy = Scaled(single_device, ONE, Adam(), network, batch_size=16)
+    strategy = Scaled(single_device.PAGE, ONE, Adam(), network, batch_size=16)
     case = Case("peer", strategy, ONE, "cpu")
     given = list(strategy.batches(10))
     expected = Judges().of(case, [*given, given[0]], train=True)

@@ -7,8 +7,8 @@ import pytest
 
 @pytest.mark.clause("CMP-3")
 def test_compile_facts_are_recorded(observation, judge):
-    """Compile seconds and FLOPs MUST be recorded for the train step."""
+    """The compile seconds and FLOPs of the train step MUST be recorded."""
     step = judge.see(observation.step)
     for name, value in (("compile seconds", step.compile_seconds), ("FLOPs", step.flops)):
         if not (math.isfinite(value) and value > 0):
-            judge.fail([f"{name} of the step: {value} was recorded, expected a positive number"])
+            judge.fail([f"{name} of the step: expected a positive number, saw {value}"])

@@ -21,7 +21,7 @@ class ProgramMemory:
 
 
 def program_memory(compiled: Any) -> ProgramMemory | None:
-    """The compiler's own account of a program; ``None`` where the backend gives none."""
+    """The compiler's own memory analysis of a program; ``None`` if the backend gives none."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -34,7 +34,7 @@ def program_memory(compiled: Any) -> ProgramMemory | None:
 
 
 def theoretical_bytes(leaves: Iterable[LeafLayout], mesh: dict[str, int]) -> int:
-    """Bytes per device of leaves that lie as declared: each whole size, divided by the axes that split it."""
+    """Bytes per device of leaves that are sharded as declared: each global size, divided by the axes that split it."""
     total = 0
     for leaf in leaves:
         split = 1

@@ -11,7 +11,7 @@ from suites.twins import unaccumulated
 def test_accumulation_reduces_once(case, cases, observation, observe_also, judge):
     """Gradient accumulation over k microbatches MUST reduce as many gradient bytes as a step without it (or k times as
     many, if its budget says so)."""
-    twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
+    twin = judge.counterpart(unaccumulated(case, cases), "form that takes the batch whole")
     seen, budgeted, lines = gradient_bytes(case, observation, judge)
     once, budgeted_once, _ = gradient_bytes(twin, observe_also(twin), judge)
     times = budgeted / budgeted_once

@@ -19,7 +19,7 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
     compared with those of one device.)"""
     judge.needs(case, "optimizer_state", "parameters")
     alone = [other for other in cases if on_one_device(other) and key(other) == key(case)]
-    twin = judge.promised(alone[0] if alone else None, "form on one device to compare with")
+    twin = judge.counterpart(alone[0] if alone else None, "form on one device")
     other, names = observe_also(twin), (twin.id, case.id)
     gradients = judge.see(other.gradients), judge.see(observation.gradients)
     steps = judge.see(other.run).steps, judge.see(observation.run).steps

@@ -17,6 +17,6 @@ def test_frameworks_agree(case, cases, observation, observe_also, truth, judge):
     step."""
     judge.needs(case, "optimizer_state", "parameters")
     twins = [other for other in cases if other.strategy.framework == "jax" and key(other) == key(case)]
-    twin = judge.promised(twins[0] if twins else None, "plain JAX form of this strategy to compare with")
+    twin = judge.counterpart(twins[0] if twins else None, "plain JAX form of this strategy")
     own, other = judge.see(observation.run), judge.see(observe_also(twin).run)
     judge.numbers(agree_steps(other.steps, own.steps, truth.rounding.steps, (twin.id, case.id)))

@@ -29,7 +29,7 @@ def test_fsdp_peaks_below_data_parallel(case, cases, observation, observe_also, 
     """
     judge.promised(case.contract.step, "communication budget of the train step")
     twins = [other for other in cases if is_data_parallel_twin(case, other)]
-    twin = judge.promised(twins[0] if twins else None, "data parallel form to compare with")
+    twin = judge.counterpart(twins[0] if twins else None, "data parallel form")
     own, whole = peak(observation.step, judge), peak(observe_also(twin).step, judge)
     judge.margin(own, whole)
     if own >= whole:

@@ -27,7 +27,7 @@ def test_live_activations(case, cases, observation, observe_also, judge):
     (rounded to whole activations). Where interleaving makes a stage hold more, it grows by no more than that. Counted
     from the schedules, a stage with one chunk holds at most S microbatches' activations; GPipe holds M."""
     twins = [other for other in cases if is_gpipe_twin(case, other)]
-    twin = judge.promised(twins[0] if twins else None, "GPipe form to compare with")
+    twin = judge.counterpart(twins[0] if twins else None, "GPipe form")
     own, whole = count(case.strategy.schedule), count(twin.strategy.schedule)
     if own.chunks == 1:
         judge.at_most("activations live at once", own.live, own.stages, "activations", "theory: one for each stage")

@@ -12,7 +12,7 @@ def test_microbatches_equal_one_batch(case, cases, observation, observe_also, tr
     """Training on k microbatches of b examples MUST equal training on one batch of k·b. (In the first gradients, and in
     loss, optimizer state and parameters after every step.)"""
     judge.needs(case, "optimizer_state", "parameters")
-    twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
+    twin = judge.counterpart(unaccumulated(case, cases), "form that takes the batch whole")
     how = (twin.id, case.id), VACUOUS_IN[case.contract.compute_dtype]
     other = observe_also(twin)
     gradients = judge.see(other.gradients), judge.see(observation.gradients)
@@ -25,7 +25,7 @@ def test_microbatches_equal_one_batch(case, cases, observation, observe_also, tr
 def test_step_takes_its_batch_in_parts(case, cases, observation, observe_also, judge):
     """A step that accumulates over k microbatches MUST run at least k times the matrix products of a step that takes
     its batch whole."""
-    twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
+    twin = judge.counterpart(unaccumulated(case, cases), "form that takes the batch whole")
     own, once = (judge.see(judge.see(seen.step).products) for seen in (observation, observe_also(twin)))
     if not own or not once:
         judge.fail([f"matrix products: expected some in both steps, saw {own} here and {once} in {twin.id}"])

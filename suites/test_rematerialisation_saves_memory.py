@@ -10,8 +10,8 @@ from suites.twins import unrematerialised
 def test_rematerialisation_saves_memory(case, cases, observation, observe_also, judge):
     """Recomputing blocks MUST reduce the step's temporary memory by at least the activations that are then not kept
     (those of all blocks but one, or the part of them that the gradients do not outweigh)."""
-    saved = judge.promised(case.contract.spared, "bytes that recomputation saves, with this compiler at this size")
-    twin = judge.promised(unrematerialised(case, cases), "form that keeps all activations to compare with")
+    saved = judge.promised(case.contract.spared, "saving by recomputation, with this compiler at this size")
+    twin = judge.counterpart(unrematerialised(case, cases), "form that keeps all activations")
     own, whole = (judge.see(judge.see(seen.step).memory).temporary for seen in (observation, observe_also(twin)))
     judge.margin(saved, max(whole - own, 0))
     source = f"theory: {saved:,} bytes of activations less than {twin.id}, which takes {whole:,}"

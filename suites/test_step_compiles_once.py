@@ -9,7 +9,7 @@ def test_step_compiles_once(observation, judge):
     compilations = judge.see(observation.run).compilations
     judge.clear(
         f"step {number}: expected no tracing and no compilation, saw {', '.join(sorted(set(events)))} "
-        f"({len(events)} events)"
+        f"({len(events)} events); the usual cause is a state that comes back with another sharding, shape or dtype"
         for number, events in enumerate(compilations, start=1)
         if number > 1 and events
     )

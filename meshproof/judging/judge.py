@@ -43,6 +43,10 @@ class Judge:
         """A part of the contract; if the contract leaves it out, the test ends as not supported."""
         return self.see(NotSupported(f"the contract promises no {what}") if promise is None else promise)
 
+    def counterpart(self, found: Case | None, what: str) -> Case:
+        """Another case to compare with; if there is none, the test ends as not supported."""
+        return self.see(NotSupported(f"the implementation has no {what} to compare with") if found is None else found)
+
     def needs(self, case: Case, *members: str) -> None:
         """Members that the clause judges; if the strategy lacks one, the test ends as not supported."""
         absent = [member for member in members if not has_member(case.strategy, member)]

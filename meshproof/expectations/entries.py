@@ -62,7 +62,7 @@ class Expectation:
         )
 
     def covers(self, test: str, target: str | None, devices: int | None) -> bool:
-        """Whether the entry covers a test, on any platform and version. A test without case has no target or devices."""
+        """Whether the entry covers a test, on any platform and version. A test without case has neither."""
         if target is None or devices is None:
             return self.matches(test) and self.when.keys() <= set(VERSIONED)
         return (

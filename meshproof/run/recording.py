@@ -155,7 +155,7 @@ def _shardings(after: Layouts, mesh: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _digest(step: Step) -> str:
-    """A digest of the bits of a step's loss, parameters and optimizer state."""
+    """The SHA-256 of the parameters and the optimizer state that a step left behind."""
     found = hashlib.sha256()
     for part in (step.parameters, step.optimizer_state):
         for path, value in part.items():

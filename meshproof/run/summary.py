@@ -32,7 +32,7 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
         terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():
-        terminal.write_line(f"NOT EXERCISED: {count} tests: {reason or 'no reason given'}", yellow=True, bold=True)
+        terminal.write_line(f"NOT EXERCISED: {_tests(count)}: {reason or 'no reason given'}", yellow=True, bold=True)
 
 
 def nothing_exercised(records: Iterable[Record]) -> bool:
@@ -49,7 +49,7 @@ def expected(records: list[Record]) -> list[str]:
         if record.expectation and record.expectation["status"] in ("xfailed", "flaky")
         for entry in record.expectation["entries"]
     )
-    return [f"{label}: {count} tests {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
+    return [f"{label}: {_tests(count)} {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
 
 
 def matrix(records: list[Record], strategies: dict[str, str]) -> Table:
@@ -77,6 +77,10 @@ def render(table: Table, terminal: Any) -> str:
 def _cell(records: list[Record]) -> str:
     counts = Counter(record.status for record in records)
     return " ".join(f"{sign}{counts[status]}" for status, sign in SIGNS.items() if counts[status])  # type: ignore[index]
+
+
+def _tests(count: int) -> str:
+    return f"{count} test{'' if count == 1 else 's'}"
 
 
 def _margin(record: Record) -> float:

@@ -188,7 +188,7 @@ def describe(origin: Origin, options: Sequence[str] = ()) -> str:
     """The verdict, the fact before and after, and the command that shows it again."""
     fact, step = origin.fact, origin.steps[0]
     if origin.certain:
-        verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} has it not"
+        verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} does not have it"
     else:
         named = chain.from_iterable([f"{each.package} {version}" for version in each.suspects] for each in origin.steps)
         verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed, run or judged alone"
@@ -199,6 +199,6 @@ def describe(origin: Origin, options: Sequence[str] = ()) -> str:
         f"  before: {fact.old}",
         f"  after:  {fact.new}",
         *(f"  {line}" for line in fact.detail.splitlines()),
-        f"again: {shlex.join(['meshproof', 'upgrade', '--from', old, '--to', new, *options])}",
+        f"to see it again: {shlex.join(['meshproof', 'upgrade', '--from', old, '--to', new, *options])}",
     ]
     return "\n".join(lines)

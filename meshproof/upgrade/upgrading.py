@@ -92,7 +92,7 @@ def write_upgrade(
         "environments": {side: list(each.packages) for side, each in zip(SIDES, environments, strict=True)},
         "next": advice,
     }
-    told = f"\nWhich release brought it: `{advice}`\n" if advice else ""
+    told = f"\nTo find the release that brought it: `{advice}`\n" if advice else ""
     texts = {
         "html": render_page(reports[1], reports[0], found),
         "md": markdown(comparison) + told,

@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Judge:
     """Judges one test. Every method either returns, or records a status and ends the test.
 
-    ``options`` are appended to the command that runs the test alone; ``case`` is ``None`` where the stack is judged.
+    ``options`` are appended to the command that runs the test alone; ``case`` is ``None`` if the stack is judged.
     """
 
     def __init__(self, record: Record, options: str, case: Case | None = None) -> None:

@@ -119,7 +119,7 @@ def expected_shards(
     """Which part of an array each position of a mesh must hold: a ``PartitionSpec``'s meaning, computed without JAX.
 
     ``spec`` has an axis name, a tuple of them (major first) or ``None`` per dimension; dimensions beyond it are
-    whole. Raises ``ValueError`` where a dimension does not divide by its axes.
+    whole. Raises ``ValueError`` if a dimension does not divide by its axes.
     """
     shards = []
     for position, coordinates in enumerate(np.ndindex(*mesh.values())):
@@ -142,7 +142,7 @@ def expected_shards(
 def mesh_axes(leaf: LeafLayout, mesh: Mapping[str, int]) -> list[list[str]] | None:
     """The mesh axes that each dimension is really split over, major first, axes of one device left out.
 
-    Found in the shards, not in a ``PartitionSpec``. ``None`` where no ``PartitionSpec`` describes what they hold.
+    Found in the shards, not in a ``PartitionSpec``. ``None`` if no ``PartitionSpec`` describes what they hold.
     """
     shards = {shard.position: shard.index for shard in leaf.shards}
     first = shards.get(0)

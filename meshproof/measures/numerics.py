@@ -44,7 +44,7 @@ def judge(
 
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal. A leaf that is missing,
     unexpected, of another shape or not finite fails, as does a bound that exceeds ``vacuous`` of the truth.
-    Raises ``ValueError`` where truth and rounding do not have the same leaves and shapes: then the judge is broken.
+    Raises ``ValueError`` if truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
         raise ValueError(f"leaves in only one of truth and its rounding: {sorted(truth.keys() ^ rounding.keys())}")
@@ -63,7 +63,7 @@ def judge_trajectory(observed: Trajectory, judgement: Judgement, vacuous: float 
     """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
 
     First the gradients of step 1, then for each step the loss, the optimizer state and the parameters.
-    Raises ``ValueError`` where the numbers of steps differ.
+    Raises ``ValueError`` if the numbers of steps differ.
     """
     true, rounding = judgement.value, judgement.rounding
     if len(observed.steps) != len(true.steps):

@@ -96,7 +96,7 @@ def test_slower_run_is_not_promoted(tmp_path, folder):
     """A run that regressed becomes the baseline only where that is said."""
     before = read_baselines(folder)
     slow = save(tmp_path / "slow.json", entry(A, 0.13, seed=1), entry(B, seed=1))
-    with pytest.raises(RunError, match=r"test_time\[a\]: slower: 0\.1(.|\n)* --accept 'slower'$") as refused:
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower: was 0\.1(.|\n)* --accept 'slower'$") as refused:
         promote([slow], folder)
     assert "test_time[b]" not in str(refused.value)
     assert read_baselines(folder) == before

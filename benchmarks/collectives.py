@@ -133,7 +133,7 @@ class CollectiveWindow:
         self.results = jax.block_until_ready([self.compiled(self.placed) for _ in range(STEPS)])
 
     def check(self, *_: Any) -> None:
-        """Run after each timed window. Raises `WindowError` unless all is ready, nothing compiled, the last result right."""
+        """Run after each timed window. Raises `WindowError` unless all is ready, none compiled, the last is right."""
         problem = ""
         if not all(map(is_ready, self.results)):
             problem = "was not waited for"

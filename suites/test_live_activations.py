@@ -39,13 +39,13 @@ def test_live_activations(case, cases, observation, observe_also, judge):
     fewer = whole.held - own.held
     if fewer > 0:
         judge.margin(fewer - 0.5, max(saved, 0.0))
-        expected, seen = f"at least {fewer} less", f"{saved:.2f} less"
     else:
         judge.margin(max(-saved, 0.0), 0.5 - fewer)
-        expected, seen = f"at most {-fewer} more", f"{-saved:.2f} more"
     if round(saved) < fewer:
         amount = f"temporary memory, in activations of {activation:,.0f} bytes"
         theory = f"theory: a stage holds or receives {own.held} activations and gradients, in {twin.id} {whole.held}"
+        expected = f"at least {fewer} less" if fewer > 0 else f"at most {-fewer} more"
+        seen = f"{abs(saved):.2f} {'less' if saved > 0 else 'more'}"
         judge.fail([f"{amount}: expected {expected} than {twin.id}, saw {seen}; {theory}"])
 
 

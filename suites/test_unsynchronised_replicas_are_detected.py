@@ -11,7 +11,7 @@ from suites.applicability import both, moves, splits
 @pytest.mark.clause("ERR-2", applies=both(splits("batch"), moves("gradients")))
 def test_unsynchronised_replicas_are_detected(case, observation, judge):
     """Devices that train on different examples MUST hold bitwise equal copies after k steps. (Replicas that are not
-    synchronised would differ: that their examples do is judged first.)"""
+    synchronised would differ. That their examples differ is checked first.)"""
     judge.promised(case.contract.batch, "layout of the batch")
     judge.clear(
         f"{shard}: expected its declared part of the host batch, holds another"

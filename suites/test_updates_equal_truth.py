@@ -10,8 +10,9 @@ def judge_part(part, case, observation, truth, judge):
     """Judge one part of the state after every step."""
     judge.needs(case, part)
     steps = zip(judge.see(observation.run).steps, truth.value.steps, truth.rounding.steps, strict=True)
+    what = part.replace("_", " ")
     judge.numbers(
-        judge_leaves(getattr(seen, part), getattr(value, part), getattr(rounding, part), f"{part} after step {number}")
+        judge_leaves(getattr(seen, part), getattr(value, part), getattr(rounding, part), f"{what} after step {number}")
         for number, (seen, value, rounding) in enumerate(steps, start=1)
     )
 

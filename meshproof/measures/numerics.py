@@ -158,7 +158,7 @@ def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
             raise ValueError(f"{path}: the leaf has shape {np.shape(is_)}, its rounding {np.shape(by)}")
         error, allowed, signal = norm(saw - is_), MULTIPLE * norm(by), norm(is_)
         if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
-            seen = f"is not {name}: {first(observed != reference, observed, reference)}; integers must be exact"
+            seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
         failure, detail = explain(saw, is_, error, allowed, signal, name, vacuous)
         return LeafRecord(path, error, allowed, signal, failure, detail)
@@ -178,8 +178,8 @@ def explain(
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
-            cause = "float32 rounding, in whatever order, cannot explain that much"
-        return "exceeds", f"is not {name}: {cause}"
+            cause = "by more than float32 rounding explains, in whatever order"
+        return "exceeds", f"differs from {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
         cause = (
             "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie: use other data or fewer steps"

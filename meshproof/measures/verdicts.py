@@ -9,6 +9,9 @@ from typing import Literal
 SHOWN = 3
 """How many failed leaves a verdict shows."""
 
+MOST = 1024
+"""The largest multiple that a message names: more copies than these are no multiple but a coincidence."""
+
 Failure = Literal["missing", "unexpected", "shape", "dtype", "non-finite", "exceeds", "differs", "vacuous"]
 
 
@@ -77,6 +80,8 @@ class Verdict:
             return f"{self.part}: nothing was judged, there are no leaves"
         if self.passed:
             return f"{self.part}: {len(self.records)} leaves within their bounds, largest margin {self.margin:.3g}"
+        if len(self.records) == 1:
+            return f"{self.part}: {self.records[0]}"
         count, first = len(self.failures), self.failures[0].path
         head = f"{self.part}: {count} of {len(self.records)} leaves failed; the first in model order is {first}"
         shown = [*map(str, self.failures[:SHOWN])]
@@ -97,10 +102,10 @@ def unequal(seen: float | None, expected: float, unit: str) -> str:
 
 
 def _times(seen: float, expected: float) -> str:
-    """A whole multiple, or fraction, of what was expected: it tells what was repeated, or left out."""
+    """A whole multiple, or a whole part, of what was expected: it points at what is repeated, or left out."""
     if seen and expected:
         for times, said in ((seen / expected, "{} times as many"), (expected / seen, "1/{} of that")):
-            if round(times, 3) == round(times) > 1:
+            if 1 < round(times) == round(times, 3) <= MOST:
                 return f", {said.format(round(times))}"
     return ""
 

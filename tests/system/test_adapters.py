@@ -78,7 +78,9 @@ def test_each_fault_is_found(name):
 def test_messages_name_the_place():
     """A sum for a mean is named as one; momentum is named by its leaf, with both layouts."""
     report = run_suites("tests.implementations.adapters")
-    assert "momentum/w_in is not truth: it is 8 times truth" in verdicts(report, "sum_for_mean")["failed"]["NUM-3"]
+    assert (
+        "momentum/w_in differs from truth: it is 8 times truth" in verdicts(report, "sum_for_mean")["failed"]["NUM-3"]
+    )
     message = verdicts(report, "momentum_whole")["failed"]["SHD-2"]
     assert "momentum/w_in (16, 32), after init: expected P" in message and ", is " in message
 

@@ -26,7 +26,7 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
         judge.traffic(what, (traffic for traffic in seen if traffic.lane in hops and not traffic.exact))
         judge.clear(
             f"{what}: collective-permute over {'×'.join(traffic.lane[1])}: expected {expected} executions, "
-            f"saw {executions}; {ticks_of(what, counts)}; budget: {'; '.join(map(str, traffic.lines))}"
+            f"saw {' and '.join(map(str, executions)) or 'none'}; {ticks_of(what, counts)}; budget: {'; '.join(map(str, traffic.lines))}"
             for traffic in seen
             if traffic.lane in hops
             if (executions := [entry.executions for entry in traffic.entries]) != [expected]

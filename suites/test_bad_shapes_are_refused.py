@@ -27,7 +27,8 @@ def test_uneven_batches_are_refused(case, observation, judge):
     judge.promised(case.contract.batch, "layout of the batch")
     message = judge.see(observation.batch_error)
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
-    judge.clear(names(message, size, *{parts(case, spec) for spec in case.contract.batch.values()} - {1}))
+    split = {parts(case, spec) for spec in case.contract.batch.values()} - {1}
+    judge.clear(names(f"a batch of {size} examples", message, size, *split))
 
 
 @pytest.mark.clause("ERR-1", applies=has_device_dimension)
@@ -35,7 +36,7 @@ def test_batches_without_device_dimension_are_refused(case, observation, judge):
     """A pmap batch without its device dimension MUST be refused with an error that names its size and the number of
     devices (even if the two are equal)."""
     for size, message in judge.see(observation.dimension_errors).items():
-        judge.clear(names(message, size, case.devices))
+        judge.clear(names(f"a batch of {size} examples without device dimension", message, size, case.devices))
 
 
 @pytest.mark.clause("ERR-1", applies=pipelined)
@@ -44,7 +45,7 @@ def test_uneven_microbatches_are_refused(case, observation, judge):
     of microbatches."""
     message = judge.see(observation.batch_error)
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
-    judge.clear(names(message, size, count(case.strategy.schedule).microbatches))
+    judge.clear(names(f"a batch of {size} examples", message, size, count(case.strategy.schedule).microbatches))
 
 
 @pytest.mark.clause("ERR-1", applies=starved)
@@ -53,7 +54,7 @@ def test_too_few_microbatches_are_warned_of(case, observation, judge):
     percent."""
     counts = count(case.strategy.schedule)
     numbers = (counts.microbatches, counts.stages, round(100 * (1 - counts.bubble)))
-    if all(list(names(str(warning), *numbers)) for warning in observation.warnings):
+    if all(list(names("the warning", str(warning), *numbers)) for warning in observation.warnings):
         expected = f"expected one that names {numbers[0]} microbatches, {numbers[1]} stages and {numbers[2]}%"
         told = "; ".join(map(str, observation.warnings)) or "none at all"
         judge.fail([f"warnings: {expected}, saw {told}"])
@@ -62,12 +63,13 @@ def test_too_few_microbatches_are_warned_of(case, observation, judge):
 @pytest.mark.clause("ERR-1", applies=distributed)
 def test_large_meshes_are_refused(case, observation, judge):
     """A mesh larger than the machine MUST be refused with an error that names both device counts."""
-    judge.clear(names(judge.see(observation.mesh_error), case.devices, case.devices - 1))
+    what = f"a mesh of {case.devices} devices on {case.devices - 1}"
+    judge.clear(names(what, judge.see(observation.mesh_error), case.devices, case.devices - 1))
 
 
-def names(message, *numbers):
+def names(what, message, *numbers):
     """A sentence if a message does not name these numbers; an empty message means that nothing was refused."""
-    expected = f"expected an error that names {' and '.join(map(str, numbers))}"
+    expected = f"{what}: expected an error that names {' and '.join(map(str, numbers))}"
     if not message:
         yield f"{expected}, saw none: it was accepted"
         return

@@ -24,22 +24,18 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
             judge.fail([f"{what}: expected a collective-permute in the budget, saw none; budget: {lines}"])
         seen = compare_traffic(judge.see(judge.see(getattr(observation, what)).collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if traffic.lane in hops and not traffic.exact))
+        for traffic in seen:
+            executions = [entry.executions for entry in traffic.entries]
+            if traffic.lane in hops and executions != [expected]:
+                over, lines = "×".join(traffic.lane[1]), "; ".join(map(str, traffic.lines))
+                saw = " and ".join(map(str, executions)) or "none"
+                runs = f"collective-permute over {over}: expected {expected} executions, saw {saw}"
+                judge.fail([f"{what}: {runs}; {ticks_of(what, counts)}; budget: {lines}"])
+        judge.traffic(what, (traffic for traffic in seen if between & set(traffic.lane[1]) and not traffic.lines))
         judge.clear(
-            f"{what}: collective-permute over {'×'.join(traffic.lane[1])}: expected {expected} executions, "
-            f"saw {' and '.join(map(str, executions)) or 'none'}; {ticks_of(what, counts)}; budget: {'; '.join(map(str, traffic.lines))}"
-            for traffic in seen
-            if traffic.lane in hops
-            if (executions := [entry.executions for entry in traffic.entries]) != [expected]
-        )
-        allowed = ("activations", "gradients", "metrics")
-        judge.traffic(
-            what,
-            (
-                traffic
-                for traffic in seen
-                if between & set(traffic.lane[1])
-                if not traffic.lines or any(line.payload not in allowed for line in traffic.lines)
-            ),
+            f"{what}: expected only activations, gradients and metrics between stages; budget: {line}"
+            for line in budget
+            if between & set(line.axes) and line.payload not in ("activations", "gradients", "metrics")
         )
 
 

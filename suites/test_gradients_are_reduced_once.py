@@ -25,7 +25,7 @@ def test_gradients_are_reduced_once(case, observation, judge):
     for line in budget:
         if line.payload == "metrics":
             allowed = SCALARS * case.contract.microbatches
-            source = f"scalars, {SCALARS} bytes of them in a microbatch; budget: {line}"
+            source = f"scalars, {SCALARS} bytes per microbatch; budget: {line}"
             judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", source)
     judge.clear(theory(case, observation, judge).reductions())
 

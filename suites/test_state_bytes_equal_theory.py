@@ -32,7 +32,7 @@ def test_gradient_bytes_equal_theory(case, observation, judge):
     declared spec."""
     judge.promised(case.contract.gradients, "layout of the gradients")
     leaves = judge.see(observation.gradient_layout)
-    judge.declared(leaves, "of step 1")
+    judge.declared(leaves, "gradient of step 1")
     sizes = {leaf: theoretical_bytes([leaf], case.mesh) for leaf in leaves}
     seen = sum(leaf.bytes_per_device for leaf in leaves)
     judge.equal("gradients", seen, sum(sizes.values()), UNIT, f"{THEORY}; {furthest(sizes)}")

@@ -82,13 +82,13 @@ class Judge:
     def at_most(self, what: str, seen: float, allowed: float, unit: str, source: str) -> None:
         """An amount must not exceed ``allowed``; ``source`` says where that comes from."""
         if seen > allowed:
-            margin = f"margin {ratio(seen, allowed):.3f}"
+            margin = f"margin {ratio(seen, allowed):.4g}"
             self.fail([f"{what}: saw {seen:,} {unit}, allowed at most {allowed:,}, {margin}; {source}"])
 
     def declared(self, layout: Iterable[LeafLayout], when: str) -> None:
         """Every leaf must be sharded as its contract declares, by JAX's own equivalence of shardings.
 
-        ``when`` it was looked at, such as "after init".
+        ``when`` it was looked at, such as "after init", is for messages.
         """
         mesh = self.case.mesh if self.case else {}
         problems = []

@@ -178,7 +178,7 @@ def explain(
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
-            cause = "by more than float32 rounding explains, in whatever order"
+            cause = "by more than rounding explains, in whatever order"
         return "exceeds", f"differs from {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
         cause = (

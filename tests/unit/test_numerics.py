@@ -68,7 +68,7 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
         (
             changed("dense_0/kernel", np.flipud),
             "exceeds",
-            "by more than float32 rounding explains, in whatever order",
+            "by more than rounding explains, in whatever order",
         ),
     ],
     ids=["missing", "unexpected", "shape", "rank", "complex", "count", "zeros", "sum", "scale", "order"],

@@ -20,6 +20,6 @@ def test_replicas_exchange_shards(case, observation, judge):
     shards = sum(leaf.bytes_per_device for leaf in judge.see(judge.see(observation.before).parameters))
     moved, lines = sum(line.bytes for line in exchanged), "; ".join(map(str, exchanged))
     parts = case.contract.microbatches
-    source = "a device's own shards" + (f", or so in each of {parts} microbatches" if parts > 1 else "")
+    source = "theory: a device's own shards" + (", or those per microbatch" if parts > 1 else "")
     expected = parts * shards if moved == parts * shards else shards
     judge.equal("gradients between replicas, by the budget", moved, expected, "bytes", f"{source}; budget: {lines}")

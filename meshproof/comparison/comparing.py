@@ -182,7 +182,7 @@ def _incomplete(report: Report, which: str) -> list[str]:
     idle = sum(test["status"] == "not-exercised" for test in tests)
     reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
-        reasons.append(f"the {which} run did not come to its end")
+        reasons.append(f"the {which} run did not finish")
     if not report["cases"]:
         reasons.append(f"the {which} run has no case")
     return reasons

@@ -224,7 +224,7 @@ class Timing:
         stopped = session.shouldfail or session.shouldstop
         if stopped or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             self.problems["the run"] = (
-                f"did not come to its end ({stopped or pytest.ExitCode(exitstatus).name.lower()})"
+                f"did not finish ({stopped or pytest.ExitCode(exitstatus).name.lower()})"
             )
         return (yield)
 

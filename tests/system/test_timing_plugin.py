@@ -156,7 +156,7 @@ def test_foreign_baseline_stops_the_run(promoted):
     words = ("is of another machine", "device_kind was 'cpu', is 'NVIDIA H200'", "promote RUN --accept machine")
     assert_failed(run, *words)
     assert "passed" not in run.stdout
-    assert "did not come to its end" in read_run(promoted.saved[-1]).problems["the run"]
+    assert "did not finish" in read_run(promoted.saved[-1]).problems["the run"]
 
 
 def test_other_model_is_refused_alone(promoted):
@@ -213,7 +213,7 @@ def test_interrupted_run_is_never_promoted(benchmarks):
     """What Ctrl-C left is saved as what it is."""
     run = benchmarks.run("toys", "--benchmark-autosave", a={}, b={"interrupt": True})
     assert run.returncode == pytest.ExitCode.INTERRUPTED
-    with pytest.raises(RunError, match="the run: did not come to its end"):
+    with pytest.raises(RunError, match="the run: did not finish"):
         promote(benchmarks.saved, benchmarks.baselines)
 
 

@@ -176,7 +176,7 @@ def test_a_busy_host_slows_no_busy_device():
     assert (outcome(0.013), outcome(0.005), outcome(None)) == ("slower", "cannot tell", "cannot tell")
 
 
-@pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not come to its end (interrupted)"}])
+@pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not finish (interrupted)"}])
 def test_broken_run_is_never_promoted(tmp_path, problems):
     """A run in which a test failed, or that was interrupted, is no baseline, whatever is accepted."""
     path = save(tmp_path / "broken.json", entry(B), problems=problems)

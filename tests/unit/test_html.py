@@ -118,7 +118,7 @@ def test_nothing_in_a_report_becomes_part_of_the_page(attack, count):
         ({"status": "failed"}, "failed", "No clauses proved, 1 failed"),
         ({"status": "not-exercised"}, "incomplete", "No clauses proved, none failed, 1 not exercised"),
         ({"status": "expected-failure"}, "incomplete", "No clauses proved, none failed, 1 expected to fail"),
-        ({"finished": False}, "incomplete", "1 clause proved, none failed; the run did not come to its end"),
+        ({"finished": False}, "incomplete", "1 clause proved, none failed; the run did not finish"),
     ],
 )
 def test_one_report_has_a_sentence(change, word, sentence):

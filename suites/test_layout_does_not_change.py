@@ -5,7 +5,8 @@ import pytest
 
 @pytest.mark.clause("SHD-5")
 def test_layout_does_not_change(case, observation, judge):
-    """The sharding of every array of the state MUST be the same after N steps as before the first."""
+    """The sharding of every array of the state MUST be the same after N steps as before the first. (Of parameters and
+    optimizer state: the declared one, if the contract declares it.)"""
     judge.see(observation.run)
     expected = "expected the sharding that it had before training, has another"
     judge.clear(f"{leaf}, after training: {expected}" for leaf in judge.see(observation.moved))

@@ -223,9 +223,7 @@ class Timing:
         """Note, before anything is saved, that the run did not finish."""
         stopped = session.shouldfail or session.shouldstop
         if stopped or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self.problems["the run"] = (
-                f"did not finish ({stopped or pytest.ExitCode(exitstatus).name.lower()})"
-            )
+            self.problems["the run"] = f"did not finish ({stopped or pytest.ExitCode(exitstatus).name.lower()})"
         return (yield)
 
     @pytest.hookimpl(optionalhook=True)

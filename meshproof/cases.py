@@ -140,7 +140,7 @@ def _odd_values(strategy: Any) -> Iterator[str]:
         yield f"contract is {contract!r}; expected a meshproof.contract.Contract, or none at all"
         return
     if contract and (unknown := sorted(set(contract.axes()) - set(mesh))):
-        yield f"the contract speaks of {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
+        yield f"the contract names the axes {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
 
 
 def _check_ids(implementation: str, ids: list[str]) -> None:

@@ -64,7 +64,7 @@ def sections(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         if result.get("schema") != SCHEMA:
-            raise ValueError(f"{path} has schema {result.get('schema')!r}, expected {SCHEMA}; measure it anew")
+            raise ValueError(f"{path} has schema {result.get('schema')!r}, expected {SCHEMA}; measure it again")
         if result["measured"] == SPEED:
             timed.add(result["size"])
         yield f"### {path.name}\n\n{summarise(result)}"

@@ -40,7 +40,7 @@ class LeafRecord:
         return ratio(self.error, self.signal)
 
     def __str__(self) -> str:
-        """A margin is told only of what is held to a bound, and was measured."""
+        """Only a measured error that is held to a bound has a margin here."""
         said = f"{self.path} {self.detail}".rstrip()
         if self.failure not in (None, "exceeds"):
             return said
@@ -95,7 +95,7 @@ class Verdict:
 
 
 def unequal(seen: float | None, expected: float, unit: str) -> str:
-    """An amount beside another one that was expected, in words; ``None`` or infinity is one that nobody knows."""
+    """An amount that differs from the expected one, in words; ``None`` and infinity are unknown amounts."""
     if seen is None or isinf(seen):
         return f"expected {expected:,} {unit}, saw an unknown number"
     return f"expected {expected:,} {unit}, saw {seen:,}{_times(seen, expected)}"

@@ -22,7 +22,7 @@ SCHEMA = 1
 
 ACCEPTABLE = {
     "slower": "a time that is slower",
-    "cannot tell": "a time of which the interval does not tell",
+    "cannot tell": "a time whose interval includes both a change and none",
     "changed": "a deterministic fact that changed",
     "refused": "a benchmark whose identity changed",
     "missing": "a benchmark that the baseline has and the run has not",

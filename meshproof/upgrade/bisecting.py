@@ -191,7 +191,7 @@ def describe(origin: Origin, options: Sequence[str] = ()) -> str:
         verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} does not have it"
     else:
         named = chain.from_iterable([f"{each.package} {version}" for version in each.suspects] for each in origin.steps)
-        verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed, run or judged alone"
+        verdict = f"ambiguous: one of {', '.join(named)}; the releases between cannot be installed, run or judged alone"
     old, new = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
     lines = [
         verdict,

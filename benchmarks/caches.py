@@ -1,4 +1,4 @@
-"""JAX's caches of compiled programs, in memory and on disk: emptied, filled, and asked whether they were used."""
+"""JAX's caches of compiled programs, in memory and on disk: cleared, filled, and checked for use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALWAYS: dict[str, Any] = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
-"""The settings under which nothing is too quick or too small to be kept."""
+"""The settings that keep every compiled program, however quick or small."""
 
 
 class CacheError(Exception):
@@ -25,7 +25,7 @@ class CacheError(Exception):
 
 @contextmanager
 def persistent_cache(folder: Path | None) -> Iterator[None]:
-    """Compiled programs are kept in this folder within, whatever their size; without a folder, nowhere."""
+    """A context in which every compiled program is kept in ``folder``; none is if it is ``None``."""
     config: Any = jax.config
     wanted = ALWAYS | {"jax_compilation_cache_dir": folder and str(folder)}
     previous = {name: getattr(config, name) for name in wanted}
@@ -37,7 +37,7 @@ def persistent_cache(folder: Path | None) -> Iterator[None]:
 
 
 def change(settings: dict[str, Any]) -> None:
-    """Set, and have JAX look again whether it keeps compiled programs: it decides that once."""
+    """Change JAX's settings, and reset its cache: it decides only once whether to use one."""
     for name, value in settings.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
@@ -45,7 +45,7 @@ def change(settings: dict[str, Any]) -> None:
 
 @contextmanager
 def cache_events() -> Iterator[list[str]]:
-    """What JAX reports of its persistent cache within, `HIT` and `MISS` among others, while it happens."""
+    """A context whose list fills with JAX's events of its persistent cache, such as `HIT` and `MISS`."""
     seen: list[str] = []
     listeners().append(seen)
     try:
@@ -56,7 +56,7 @@ def cache_events() -> Iterator[list[str]]:
 
 @cache
 def listeners() -> list[list[str]]:
-    """The lists that a listener appends to. It is registered once and for good: JAX 0.7 cannot unregister one."""
+    """The lists that a listener appends to. It is registered once and stays: JAX 0.7 cannot unregister one."""
     active: list[list[str]] = []
 
     def listen(event: str, **_: Any) -> None:
@@ -80,7 +80,7 @@ def check_cold(case: str, compiled: list[str], cached: list[str]) -> None:
 
 
 def check_warm(case: str, compiled: list[str], cached: list[str]) -> None:
-    """Raises `CacheError` unless something was traced anew, and all programs came from the persistent cache."""
+    """Raises `CacheError` unless something was traced, and all programs came from the persistent cache."""
     if "jaxpr_trace" not in compiled:
         raise CacheError(f"{case}: compiled warm without jaxpr_trace: it was still in memory")
     if MISS in cached or HIT not in cached:

@@ -1,4 +1,4 @@
-"""The collectives alone: one in a program, its result known exactly, and its bandwidth as nccl-tests count it.
+"""Collectives in isolation: one per program, with an exactly known result, and bandwidth as nccl-tests define it.
 
     operation            S, in bytes                 busbw / algbw
     all-reduce           what each device has        2(n−1)/n
@@ -34,8 +34,8 @@ FORMULA = "algbw = S / seconds, busbw = algbw × factor (NVIDIA nccl-tests, doc/
 class Operation:
     """``run`` is one device's program, ``factor`` is busbw / algbw on n devices.
 
-    ``expected`` is the global result for inputs (n, elements), a row a device: by NumPy. Where the operation makes S of
-    less or less of S, ``gathers`` tells which.
+    ``expected`` is the global result for inputs (n, elements), one row per device, by NumPy. ``gathers``: S is the size
+    of the result, not of the input.
     """
 
     run: Callable[[jax.Array], jax.Array]
@@ -45,7 +45,7 @@ class Operation:
 
 
 def scattered(x_NxE: np.ndarray) -> np.ndarray:
-    """Every device's part of the sum, a row a device."""
+    """Every device's part of the sum, one row per device."""
     return x_NxE.sum(0).reshape(len(x_NxE), -1)
 
 
@@ -56,7 +56,7 @@ def exchanged(x_NxE: np.ndarray) -> np.ndarray:
 
 
 def hop(x: jax.Array) -> jax.Array:
-    """Every device's row to the next one, round the ring."""
+    """Every row moved on by one, round the ring."""
     n = jax.lax.axis_size(AXIS)
     return jax.lax.ppermute(x, AXIS, [(i, (i + 1) % n) for i in range(n)])
 
@@ -88,7 +88,7 @@ OPERATIONS = {
 
 
 class CollectiveWindow:
-    """K runs of one operation over all devices, S bytes of float32; whole numbers, so that every order sums alike."""
+    """K runs of one operation over all devices, S bytes of float32: whole numbers, whose sum is exact in any order."""
 
     def __init__(self, name: str, size: int, devices: list[jax.Device], operation: Operation | None = None) -> None:
         self.name, self.size, self.devices = name, size, devices
@@ -103,7 +103,7 @@ class CollectiveWindow:
 
     @cached_property
     def given(self) -> np.ndarray:
-        """The inputs (n, elements), a row a device."""
+        """The inputs (n, elements), one row per device."""
         n = len(self.devices)
         elements = self.size // 4 // (n if self.operation.gathers else 1)
         return np.random.default_rng(0).integers(-8, 8, (n, elements)).astype(np.float32)
@@ -121,7 +121,7 @@ class CollectiveWindow:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What the program moves. Raises `WindowError` where that is not this operation once, on S bytes."""
+        """What the program moves. Raises `WindowError` unless it is this operation once, on S bytes."""
         found = census(self.compiled.as_text(), {AXIS: len(self.devices)})
         seen = [(entry.operation, entry.executions, entry.bytes) for entry in found]
         if seen != [(self.name, 1, self.size)]:
@@ -133,7 +133,7 @@ class CollectiveWindow:
         self.results = jax.block_until_ready([self.compiled(self.placed) for _ in range(STEPS)])
 
     def check(self, *_: Any) -> None:
-        """After each timed window. Raises `WindowError` unless all is there, nothing compiled, the last is right."""
+        """Run after each timed window. Raises `WindowError` unless all is ready, none compiled, the last is right."""
         problem = ""
         if not all(map(is_ready, self.results)):
             problem = "was not waited for"
@@ -146,7 +146,7 @@ class CollectiveWindow:
         self.results = []
 
     def bandwidths(self, seconds: float) -> dict[str, float]:
-        """Bytes per second of one operation that took so long."""
+        """algbw and busbw, in bytes per second, of one operation that took ``seconds``."""
         algbw = self.size / seconds
         return {
             "algbw_bytes_per_second": algbw,

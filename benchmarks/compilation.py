@@ -1,4 +1,4 @@
-"""What is timed of a compilation: all of it, from nothing that is left in memory, and what it must give each time."""
+"""A timed compilation: all of it, with nothing left in memory before, and checked after each time."""
 
 import jax
 import pytest
@@ -12,7 +12,7 @@ from meshproof.timing.ratios import ROUNDS
 
 
 class Compilation:
-    """The compilations of one step, all alike: nothing of it is left in memory before each."""
+    """Repeated compilations of one step; JAX's memory caches are cleared before each."""
 
     def __init__(self, window, size, check):
         self.window, self.case, self.check_caches = window, window.case, check
@@ -25,11 +25,11 @@ class Compilation:
         self.state = window.set_up()[0][0]
 
     def compile(self, state):
-        """Trace, lower and compile it for a state, of which no second one lives: the device may hold but one."""
+        """Trace, lower and compile the step for a state; there is never a second state, which might not fit."""
         return compile_program(self.case, self.window.member, state, self.window.batches[0])
 
     def forget(self):
-        """Leave nothing of it in memory, and listen from here on."""
+        """Clear JAX's caches in memory, and record events from here on."""
         jax.clear_caches()
         self.compiled.clear()
         self.cached.clear()
@@ -39,13 +39,13 @@ class Compilation:
         self.program = self.compile(self.state)
 
     def check(self):
-        """The caches were used as they should be, and what was compiled is the program whose numbers are right."""
+        """Check that the caches were used as they should be, and that the program is the one that was judged."""
         self.check_caches(self.case.id, self.compiled, self.cached)
         if self.program.facts != self.facts:
             raise WindowError(f"{self.case.id}: compiled again, its facts are {self.program.facts}, not {self.facts}")
 
     def time(self, benchmark):
-        """Time it."""
+        """Time the compilations, with the facts of the program beside them."""
         with compilations_of() as self.compiled, cache_events() as self.cached:
             benchmark.pedantic(self.run, setup=self.forget, teardown=self.check, rounds=ROUNDS, iterations=1)
             if benchmark.disabled:

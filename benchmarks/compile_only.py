@@ -1,8 +1,8 @@
-"""What XLA makes of GPT-2's steps for an H200 that is only described: ``python -m benchmarks.compile_only [FILE…]``.
+"""GPT-2's steps compiled for an H200 that is only described: ``python -m benchmarks.compile_only [FILE…]``.
 
-No GPU is needed, but ``jax-cuda13-plugin`` of JAX's release is. Printed are what the model asks, what the step holds,
-and what its operations read and write: how fast its kernels are is what only a GPU can show. cuDNN is taken to be
-there, and no kernel is tuned. With a file, the table is written between its two markers.
+No GPU is needed, but ``jax-cuda13-plugin`` of JAX's release is. It prints the model's FLOPs, the step's memory, and the
+bytes that its operations read and write; only a GPU can show how fast its kernels are. cuDNN is assumed to be present,
+and no kernel is tuned. With a file, the table is written between its two markers.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ HOPPER = SimpleNamespace(
 )
 
 STEPS = (("gpt2-124m", False), ("gpt2-xl-1.5b", False), ("gpt2-xl-1.5b", True))
-"""A size, and whether its blocks are computed anew."""
+"""A size, and whether its blocks are recomputed."""
 
 HEAD = (
     "| | model FLOPs, at peak | arguments + temporary | moved, at full bandwidth | compiled in |\n|---|---|---|---|---|"
 )
 STANDS_FOR_ANOTHER = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast")
-"""Opcodes that move nothing."""
+"""Opcodes that move no bytes."""
 
 
 @contextmanager
 def cudnn() -> Iterator[None]:
-    """A host with a Hopper GPU and cuDNN, as far as lowering asks."""
+    """A context in which lowering finds a Hopper GPU and cuDNN."""
     rule = attention.fits_cudnn
     with (
         patch.object(attention, "fits_cudnn", lambda q_BxTxHxK, device: rule(q_BxTxHxK, HOPPER)),
@@ -92,7 +92,7 @@ def cudnn() -> Iterator[None]:
 
 
 def moved_bytes(text: str) -> int:
-    """What the operations of a compiled program's entry read and write, each its whole operands and results."""
+    """Bytes that the operations of a program's entry computation read and write: all operands and results."""
     sizes: dict[str, int] = {}
     moved = 0
     for instruction in parse(text).entry.instructions:
@@ -103,7 +103,7 @@ def moved_bytes(text: str) -> int:
 
 
 def compile_step(size: str, rematerialised: bool, devices: list[Any]) -> tuple[Any, Any, float]:
-    """A size's strategy on one of these devices, its compiled train step, and the seconds that this took."""
+    """A size's strategy on one of these devices, its compiled train step, and the seconds of compilation."""
     form: Any = next(case.strategy for case in load_cases(SIZES[size]) if case.strategy.name == "single_device")
     strategy = replace(form, network=Rematerialised(form.network)) if rematerialised else replace(form)
     vars(strategy)["mesh"] = strategy.make_mesh(devices)
@@ -115,7 +115,7 @@ def compile_step(size: str, rematerialised: bool, devices: list[Any]) -> tuple[A
 
 
 def row(size: str, rematerialised: bool, devices: list[Any]) -> str:
-    """One step, in Markdown."""
+    """One step, as a row in Markdown."""
     strategy, compiled, seconds = compile_step(size, rematerialised, devices)
     flops, moved = strategy.model_flops.step, moved_bytes(compiled.as_text())
     memory = program_memory(compiled)

@@ -1,4 +1,4 @@
-"""Timing happens in this process, and alone on the machine."""
+"""Benchmarks run in this process; nothing else should run on the machine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from benchmarks.sizes import ON_ACCELERATOR, ON_CPU, SIZES, size_of
 from meshproof.cases import REFERENCE, Case, has_member
 
 WITHOUT_EFFECT = tuple(f"--benchmark-{what}" for what in ("min-", "max-", "calibration-", "warmup"))
-"""Beginnings of options by which pytest-benchmark chooses the rounds of what leaves them to it."""
+"""Options of pytest-benchmark that have no effect: `benchmark.pedantic` sets the rounds."""
 
 FEWER = ("single_device", "data_parallel", "fsdp", "fsdp_tensor_parallel")
-"""The strategies of size `tiny` that are timed beyond their steps, each on its first model."""
+"""The strategies of size `tiny` that are timed in tests marked ``fewer``, each on its first model."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What is timed."""
+    """Add the options of what is timed."""
     group = parser.getgroup("benchmarks", "timing")
     group.addoption("--size", choices=SIZES, help=f"default {ON_CPU}; on accelerators {ON_ACCELERATOR}")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what cannot be timed, and settle what is: before the number of devices and the cases are."""
+    """Refuse what cannot be timed, and choose target and size; runs before devices and cases are chosen."""
     config.addinivalue_line("markers", "fewer: not of every case, where the cases are those of size tiny")
     spread = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
     # Under xdist pytest-benchmark would run everything once and time nothing.
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def settle(config: pytest.Config) -> None:
-    """Fill in what was not asked for: the host's accelerators if it has any, and a size that suits it."""
+    """The defaults: the host's accelerators if it has any, and a size that suits it."""
     size, implementation = config.getoption("size"), config.getoption("impl")
     if not config.getoption("target"):
         config.option.target = ["native" if accelerators().count else "cpu"]
@@ -65,7 +65,7 @@ def settle(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """What is timed, and on what."""
+    """The size and the target."""
     found = accelerators()
     on = f"{found.count} × {found.kind}" if native(config) else f"{config.getoption('devices')} virtual CPU devices"
     size = size_of(config.getoption("impl"))
@@ -74,14 +74,14 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def native(config: pytest.Config) -> bool:
-    """Whether accelerators are timed."""
+    """Whether the target is ``native``."""
     return config.getoption("target") == ["native"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests marked ``fewer`` keep at size tiny only the first case of each strategy in `FEWER`.
+    """At size tiny, keep only the first case of each strategy in `FEWER` for tests marked ``fewer``.
 
-    The first of the book, in whatever order the tests are run: pytest-randomly has shuffled them.
+    The first in the implementation's order: pytest-randomly may have shuffled the tests.
     """
     if size_of(config.getoption("impl")) != ON_CPU:
         return
@@ -100,19 +100,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def judges() -> Judges:
-    """The judges, each computed once."""
+    """The judges of losses, each computed once."""
     return Judges()
 
 
 @pytest.fixture
 def size(pytestconfig: pytest.Config) -> str:
-    """The name of what is timed."""
+    """The name of the size that is timed."""
     return size_of(pytestconfig.getoption("impl"))
 
 
 @pytest.fixture
 def ready(case: Case) -> Iterator[Case]:
-    """The case on this machine's devices; skipped where it has too few."""
+    """The case, skipped if this machine has too few devices."""
     if case.devices > jax.device_count():
         pytest.skip(f"{case.id} needs {case.devices} devices, there are {jax.device_count()}")
     precision = matmul_precision(case)
@@ -122,13 +122,13 @@ def ready(case: Case) -> Iterator[Case]:
 
 @pytest.fixture(scope="session")
 def compile_seconds() -> dict[str, float | None]:
-    """How long it took to compile the step of each case when that was done first."""
+    """The seconds of the first compilation of each case's step."""
     return {}
 
 
 @pytest.fixture
 def step(ready: Case, pytestconfig: pytest.Config, compile_seconds: dict[str, float | None]) -> Program | None:
-    """The compiled step, before anything is run; an error where the devices are too small for it."""
+    """The compiled step, before anything is run; an error if it does not fit on the devices."""
     if not has_member(ready.strategy, "shard_batch"):
         return None
     batch = ready.strategy.shard_batch(next(iter(ready.strategy.batches(1))))

@@ -1,4 +1,4 @@
-"""What the devices themselves spent on a window, from JAX's profiler, where the backend tells it."""
+"""Seconds that the devices were busy in a window, from JAX's profiler, if the backend traces devices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import jax
 
 DEVICE = "/device:"
-"""How the names of a trace's planes begin that are devices; the CPU backend has none, only threads of the host."""
+"""Prefixes of the planes of a trace that are devices; the CPU backend has only threads of the host."""
 
 
 def device_seconds(run: Callable[[], Any]) -> float | None:
-    """The busy seconds of the busiest device while ``run`` ran; ``None`` where the backend traces no device."""
+    """The busy seconds of the busiest device while ``run`` runs; ``None`` if the backend traces no device."""
     if jax.default_backend() == "cpu":
         return None
     with tempfile.TemporaryDirectory(prefix="meshproof-trace-") as folder:
@@ -25,7 +25,7 @@ def device_seconds(run: Callable[[], Any]) -> float | None:
 
 
 def busiest(planes: Iterable[Any]) -> float | None:
-    """The longest time that one device was busy: what the events of its lines cover together, in seconds."""
+    """The seconds that the busiest device was busy: the union of the events on its lines."""
     spans = [
         [(event.start_ns, event.start_ns + event.duration_ns) for line in plane.lines for event in line.events]
         for plane in planes

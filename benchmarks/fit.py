@@ -1,4 +1,4 @@
-"""Whether a step fits on its devices, before it is run; and what does."""
+"""Whether a step fits on its devices, before it is run; if not, which size does."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class DoesNotFitError(Exception):
 
 
 def compile_fitting(case: Case, implementation: str, batch: Any) -> Program | None:
-    """The step, compiled for shapes alone: nothing that is too large is made. ``None`` where it cannot be lowered so.
+    """The step, compiled for abstract shapes: no array is made. ``None`` if it cannot be lowered so.
 
-    Raises `DoesNotFitError`, which names what it needs, what a device has, and a size that fits. Warns where the device
-    does not tell what it has.
+    Raises `DoesNotFitError`, which names the bytes it needs, the bytes a device has, and a size that fits. Warns if the
+    device does not report its memory.
     """
     program, held, limit = None, state_bytes(case), device_bytes()
     if limit is None:
@@ -41,9 +41,9 @@ def compile_fitting(case: Case, implementation: str, batch: Any) -> Program | No
 
 
 def device_bytes() -> int | None:
-    """What one device has for JAX: its own limit, or the equal share of a virtual one in the host's memory.
+    """Bytes that one device has for JAX: its own limit, or a virtual device's equal share of the host's memory.
 
-    ``None`` of an accelerator that does not tell: its memory is not the host's.
+    ``None`` for an accelerator that does not report its memory.
     """
     device = jax.devices()[0]
     stats = device.memory_stats() or {}
@@ -55,7 +55,7 @@ def device_bytes() -> int | None:
 
 
 def state_bytes(case: Case) -> int:
-    """The bytes of a state on each device, by its shapes; 0 where the strategy does not tell them."""
+    """The bytes of a state on each device, from its shapes; 0 if the strategy does not give them."""
     return sum(
         prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(abstract_state(case))

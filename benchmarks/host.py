@@ -1,4 +1,4 @@
-"""What this host has to be timed, found out without starting JAX in the process that asks."""
+"""The accelerators of this host, found without starting JAX in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HostError(Exception):
 
 @dataclass(frozen=True)
 class Accelerators:
-    """What JAX finds beside the CPU: nothing where ``count`` is 0."""
+    """The accelerators that JAX finds; none if ``count`` is 0."""
 
     platform: str
     count: int
@@ -31,9 +31,9 @@ NONE = Accelerators("cpu", 0, "no accelerator")
 
 @cache
 def accelerators() -> Accelerators:
-    """This host's accelerators, as a process of its own sees them; asked only where JAX could drive any.
+    """This host's accelerators, as a separate process sees them; started only if JAX has a plugin for any.
 
-    Raises `HostError` where that process fails.
+    Raises `HostError` if that process fails.
     """
     plugins = entry_points(group="jax_plugins") or find_spec("jax_plugins") or find_spec("libtpu")
     if not plugins or os.environ.get("JAX_PLATFORMS") == "cpu":
@@ -47,6 +47,6 @@ def accelerators() -> Accelerators:
 
 
 def read(answer: str) -> Accelerators:
-    """What the process said: platform, count and kind."""
+    """The output of that process: platform, count and kind."""
     platform, count, kind = answer.strip().splitlines()[-1].split("|")
     return NONE if platform == "cpu" else Accelerators(platform, int(count), kind)

@@ -1,4 +1,4 @@
-"""What is timed of ``init``: the making of one state, and what it must be each time."""
+"""Timed ``init``: the making of one state, checked each time."""
 
 import jax
 
@@ -21,11 +21,11 @@ class Initialisation:
         self.state = jax.block_until_ready(self.case.strategy.init(self.key))
 
     def content(self):
-        """What every state must be equal to, to the bit."""
+        """A digest of the state, which must be the same every time."""
         return digest([host(dict(array_leaves(self.state)))])
 
     def check(self, *_):
-        """The state is there, finite, and that of the first time; nothing was compiled. It then makes room."""
+        """Check that the state is ready, finite and equal to the first, and that nothing compiled; then delete it."""
         if not all(map(is_ready, jax.tree.leaves(self.state))):
             raise WindowError(f"{self.case.id}: init was not waited for")
         if self.events:

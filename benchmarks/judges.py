@@ -1,12 +1,12 @@
-"""Who says what the loss of a timed step must be.
+"""Judges of the losses of timed steps.
 
-    truth                          NumPy in float64, within the bound that rounding explains
-    the single device in float32   where the strategy brings that and no truth: by the same start and batches
-    the other windows              where it brings neither: all windows start alike, and so must they end
+    truth                          NumPy in float64, within the bound of rounding
+    the single device in float32   if the strategy has that and no truth: from the same start and batches
+    the other windows              if it has neither: all windows have the same start, and must have the same losses
 
-The single device bounds a loss by `SHARE` of what its own loss of the first batch fell by until the window's end, and
-judges nothing where that is less than `numerics.VACUOUS` of it. The other windows must agree to the bit on a CPU;
-elsewhere sums may be taken in another order each time (atomic additions), and `SHARE` holds for them too.
+The single device's bound of a loss is `SHARE` of the fall of its own loss of the first batch over the window; if that
+fall is less than `numerics.VACUOUS` of the loss, it cannot judge. The other windows must agree to the bit on a CPU;
+elsewhere sums may be taken in another order each time (atomic additions), and `SHARE` is the bound for them too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARE = 0.1
 
 
 class JudgeError(Exception):
-    """What judges a loss cannot do so."""
+    """A judge that cannot judge; the message says why."""
 
 
 Losses = Sequence[float]
@@ -38,7 +38,7 @@ Losses = Sequence[float]
 
 @dataclass(frozen=True)
 class ByTruth:
-    """Losses in float64, and the deviation of each that rounding explains."""
+    """Losses in float64, and the standard deviation of each by rounding."""
 
     losses: Losses
     deviations: Losses
@@ -56,7 +56,7 @@ class ByTruth:
 
 @dataclass(frozen=True)
 class BySingleDevice:
-    """Losses of the single device in float32, and how far from them is allowed."""
+    """Losses of the single device in float32, and the allowed difference."""
 
     losses: Losses
     allowed: float
@@ -69,7 +69,7 @@ class BySingleDevice:
 
 @dataclass
 class ByWindows:
-    """The first window that was seen; ``exact`` where the others must be equal to the bit."""
+    """The losses of the first window; ``exact``: the others must equal them to the bit."""
 
     exact: bool
     seen: list[Losses] = field(default_factory=list)
@@ -87,22 +87,23 @@ Judge = ByTruth | BySingleDevice | ByWindows
 
 
 def apart(losses: Losses, expected: Losses, allowed: float, who: str) -> str | None:
-    """The first loss that is further than allowed from what it is expected to be."""
+    """A sentence on the first loss that differs from the expected one by more than ``allowed``."""
     for number, (loss, other) in enumerate(zip(losses, expected, strict=True), 1):
         if abs(loss - other) > allowed:
-            return f"loss {number} is {loss!r}, of {who} {other!r}, allowed is a difference of {allowed:.3g}"
+            bound = f"; allowed difference {allowed:.3g}" if allowed else ""
+            return f"loss {number}: expected {other!r} of {who}, saw {loss!r}{bound}"
     return None
 
 
 class Judges:
-    """The judge of each case; what the truth says is computed once for all cases, the single device once for each."""
+    """The judge of each case. Truths are computed once for all cases that share them, single devices once per case."""
 
     def __init__(self) -> None:
         self.computed: dict[Any, tuple[Losses, Losses]] = {}
         self.trained: dict[Any, BySingleDevice] = {}
 
     def of(self, case: Case, batches: Sequence[Any], train: bool) -> Judge:
-        """Of training on these host batches, one after another; or of each of them forward, from the start."""
+        """The judge of training on these host batches in turn; or of the forward pass on each, from the start."""
         strategy: Any = case.strategy
         if has_member(strategy, "truth") and has_member(strategy, "load"):
             key = (strategy.truth, digest(list(batches)), train)
@@ -129,9 +130,9 @@ def true_losses(truth: Truth, batches: Sequence[Any], train: bool) -> tuple[Loss
 
 
 def single_device(case: Case, batches: Sequence[Any], train: bool) -> BySingleDevice:
-    """The judge of a case by its own single device. Raises `JudgeError` where that learns too little to judge by.
+    """The judge of a case by its own single device. Raises `JudgeError` if its loss falls too little.
 
-    A forward pass learns nothing: there `numerics.VACUOUS` of the loss is allowed.
+    In a forward pass it does not fall: there the bound is `numerics.VACUOUS` of the loss.
     """
     strategy: Any = case.strategy
     trainer = strategy.single_device("float32")

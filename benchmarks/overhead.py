@@ -1,11 +1,11 @@
-"""What each strategy costs beyond the single device that does the same total work: ``python -m benchmarks.overhead``.
+"""The overhead of each strategy over a single device with the same total work: ``python -m benchmarks.overhead``.
 
 All steps of size tiny are timed in one run, in turn: a window of each, then the next round. A round's ratio is a
 strategy's time over that of the single device with the same model, batches and optimizer in the same round, so that
-what slows the machine for a while slows both. Printed is the median over rounds with its quartiles; and what explains
-it: the work that all devices do together over that of the single device (the compiler's FLOPs), how many collectives
-a step runs, and, measured beside them, what an empty program and a collective of one number take on as many devices.
-With a file, the table is written between its two markers.
+whatever slows the machine for a while slows both. It prints the median over rounds with its quartiles, and what
+explains it: the FLOPs of all devices over those of the single device (the compiler's count), the number of collectives
+of a step, and, measured beside them, the times of an empty program and of an all-reduce of one number on as many
+devices. With a file, the table is written between its two markers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Timed:
 
     @property
     def collectives(self) -> int:
-        """How many collectives a step runs."""
+        """The number of collectives that a step runs."""
         return sum(entry.executions or 0 for entry in self.program.collectives)
 
     def run_once(self) -> None:
@@ -86,7 +86,7 @@ def measure() -> list[Timed]:
 
 
 def table(timed: list[Timed]) -> str:
-    """A row for each strategy that has a single device to be compared with, in Markdown."""
+    """A row in Markdown for each strategy that has a single device to compare with."""
     alone = {each.key: each for each in timed if each.case.devices == 1}
     rows = [row(each, alone[each.key]) for each in timed if each.case.devices > 1]
     return "\n".join([HEAD, *rows])
@@ -104,7 +104,7 @@ def row(each: Timed, alone: Timed) -> str:
 
 
 def probe(devices: int, reduce: bool) -> float:
-    """The median seconds of a program on so many devices that adds 1 to a number, or all-reduces it, and no more."""
+    """The median seconds of a program on so many devices that only adds 1 to a number, or all-reduces it."""
     mesh = Mesh(np.asarray(jax.devices()[:devices]), ("device",), axis_types=(AxisType.Auto,))
     one = jax.device_put(np.zeros(devices, np.float32), NamedSharding(mesh, P("device")))
     body: Any = (lambda x: jax.lax.psum(x, "device")) if reduce else (lambda x: x + 1)

@@ -23,13 +23,13 @@ QUESTIONS = {
     "test_collectives": "Collectives alone",
 }
 WINDOWS = ("test_step_time", "test_forward_time", "test_collectives")
-"""Tests of which a round is a window of runs."""
+"""Tests whose round is a window of several runs."""
 
 Show = Callable[[Any], str]
 
 
 def scaled(unit: str) -> Show:
-    """A number of a unit, with the prefix that leaves up to three digits before the point."""
+    """A number with the unit prefix that leaves up to three digits before the point."""
 
     def show(amount: float) -> str:
         for prefix in ("", "k", "M", "G"):
@@ -42,7 +42,7 @@ def scaled(unit: str) -> Show:
 
 
 def by_name(show: Show) -> Show:
-    """Amounts by the axes that they are of; what is unknown is a question mark."""
+    """Amounts by mesh axes; an unknown one is a question mark."""
     return lambda amounts: ", ".join(
         f"{name}: {'?' if amount is None else show(amount)}" for name, amount in amounts.items()
     )
@@ -61,11 +61,11 @@ COLUMNS: dict[str, tuple[str, Show]] = {
     "state_bytes": ("state per device", scaled("B")),
     "compile_seconds": ("compiled in", "{:.2f} s".format),
 }
-"""What stands beside a time, by its name in the file: shown where a benchmark of the question has it."""
+"""The columns beside a time, by their keys in the file: shown if a benchmark of the question has them."""
 
 
 def page(run: Run) -> str:
-    """A run in Markdown. Raises `RunError` where its benchmarks are of several machines or stacks, or it has none."""
+    """A run in Markdown. Raises `RunError` if it has no benchmarks, or those of several machines or stacks."""
     if not run.raw.get(NAME):
         raise RunError(f"{run.path} {run.problems['the run']}")
     machine, first = run.machine, next(iter(run.benchmarks.values()))
@@ -101,7 +101,7 @@ def sections(run: Run) -> Iterator[str]:
 
 
 def question_of(benchmark: Benchmark) -> str:
-    """The name of its test. Raises `RunError` for one that is not of `benchmarks/`."""
+    """The name of a benchmark's test. Raises `RunError` for one outside `benchmarks/`."""
     test = benchmark.name.rpartition("::")[2].partition("[")[0]
     if test not in QUESTIONS:
         raise RunError(f"{benchmark.name} is no benchmark of the book; expected one of {', '.join(QUESTIONS)}")
@@ -109,7 +109,7 @@ def question_of(benchmark: Benchmark) -> str:
 
 
 def table(test: str, benchmarks: list[Benchmark], extra: Mapping[str, Any]) -> Iterator[str]:
-    """One question: the time of a run with its quartiles, and what stands beside it."""
+    """One question: the time of a run with its quartiles, and the columns beside it."""
     known = [{**each.facts, **each.measured} for each in benchmarks]
     shown = [name for name in COLUMNS if any(facts.get(name) not in (None, {}) for facts in known)]
     heads = ["", "median [quartiles]", *(COLUMNS[name][0] for name in shown), "judged by"]
@@ -143,7 +143,7 @@ def main(
     except (RunError, OSError) as error:
         typer.echo(f"benchmarks.page: {error}", err=True)
         raise typer.Exit(2) from error
-    typer.echo(f"{output} is the page of {run}")
+    typer.echo(f"written: {output}")
 
 
 if __name__ == "__main__":

@@ -35,12 +35,12 @@ PEAKS: dict[tuple[str, str], Peak] = {
     ("TPU v5p", "bfloat16"): Peak(459e12, V5P),
     ("TPU v6 lite", "bfloat16"): Peak(918e12, "Google Cloud documentation, TPU v6e: 918 TFLOP/s per chip"),
 }
-"""By ``device_kind`` and the dtype of the products; float32 is that of products at float32 precision, no TF32."""
+"""By ``device_kind`` and the dtype of the products; float32 is at float32 precision, not TF32."""
 
 FORMULA = "model FLOPs of a step / (its seconds × devices of the mesh × dense peak of a device)"
 
 
 def utilisation(model_flops: float | None, seconds: float, devices: int, kind: str, dtype: str) -> float | None:
-    """The model FLOPs utilisation (MFU) of a step; ``None`` where FLOPs or peak are not known."""
+    """The model FLOPs utilisation (MFU) of a step; ``None`` if FLOPs or peak are unknown."""
     peak = PEAKS.get((kind, dtype))
     return None if peak is None or model_flops is None else model_flops / (seconds * devices * peak.flops)

@@ -1,4 +1,4 @@
-"""The compiled program that is timed: what is deterministic of it."""
+"""The deterministic facts of the compiled program that is timed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from meshproof.observing.compilations import EVENTS, compilations_of
 
 @dataclass(frozen=True)
 class Program:
-    """A function of a case, compiled ahead of time; JAX runs the same executable where the function is called.
+    """A function of a case, compiled ahead of time; a call of the function runs the same executable.
 
-    ``compile_seconds`` are those of tracing, lowering and compiling; ``None`` where JAX kept one of them.
+    ``compile_seconds`` are of tracing, lowering and compiling; ``None`` if JAX had one of them cached.
     """
 
     case: Case
@@ -31,12 +31,12 @@ class Program:
 
     @cached_property
     def collectives(self) -> tuple[Collective, ...]:
-        """Its census. Raises ``HloError`` for a text that cannot be accounted for."""
+        """Its census. Raises ``HloError`` if the text cannot be read."""
         return census(self.compiled.as_text(), self.case.mesh)
 
     @property
     def needed_bytes(self) -> int | None:
-        """What it needs on each device: arguments, temporary buffers, and outputs that are no argument's."""
+        """Bytes that it needs on each device: arguments, temporaries, and outputs that alias no argument."""
         memory = program_memory(self.compiled)
         if memory is None:
             return None
@@ -44,7 +44,7 @@ class Program:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What must not change: what `moved` counts, memory and FLOPs, per device and call. ``None`` is unknown."""
+        """Facts that must not change, per device and call: those of `moved`, memory, FLOPs. ``None`` is unknown."""
         cost = self.compiled.cost_analysis() or {}
         return {
             **moved(self.collectives),
@@ -54,7 +54,7 @@ class Program:
 
 
 def compile_program(case: Case, member: str, *arguments: Any) -> Program | None:
-    """A member of the strategy, compiled for these arguments or their shapes; ``None`` where it cannot be lowered."""
+    """A member of the strategy, compiled for these arguments or shapes; ``None`` if it cannot be lowered."""
     function = getattr(case.strategy, member)
     if not hasattr(function, "lower"):
         return None
@@ -66,7 +66,7 @@ def compile_program(case: Case, member: str, *arguments: Any) -> Program | None:
 
 
 def abstract_state(case: Case) -> Any | None:
-    """The shapes of a state and where they lie, without a state; ``None`` where the strategy does not tell them."""
+    """The shapes and shardings of a state, without making one; ``None`` if the strategy does not give them."""
     strategy: Any = case.strategy
     if not has_member(strategy, "init") or not hasattr(strategy.init, "lower"):
         return None
@@ -76,7 +76,7 @@ def abstract_state(case: Case) -> Any | None:
 
 
 def moved(collectives: Iterable[Collective]) -> dict[str, dict[str, int | None]]:
-    """What a census counts: bytes by mesh axes; tensors, and executions, by operation and axes."""
+    """Totals of a census: bytes by mesh axes; tensors and executions by operation and axes."""
     named = [(entry, "×".join(entry.axes)) for entry in collectives]
     return {
         "bytes_by_axis": total((axes, entry.bytes) for entry, axes in named),
@@ -86,7 +86,7 @@ def moved(collectives: Iterable[Collective]) -> dict[str, dict[str, int | None]]
 
 
 def total(amounts: Any) -> dict[str, int | None]:
-    """The sum by name; unknown where a part is."""
+    """The sum by name; ``None`` if a part is unknown."""
     parts: dict[str, list[int | None]] = defaultdict(list)
     for name, amount in amounts:
         parts[name].append(amount)

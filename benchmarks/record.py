@@ -1,6 +1,6 @@
-"""What stands beside a time in the saved file: ``identity``, ``facts``, ``measured``, ``stack``, ``formulas``.
+"""What is saved beside a time: ``identity``, ``facts``, ``measured``, ``stack``, ``formulas``.
 
-Two times may be compared only where all of ``identity`` is equal; ``facts`` are compared exactly; ``measured`` follows
+Two times may be compared only if all of ``identity`` is equal. ``facts`` are compared exactly. ``measured`` follows
 from the time, or is noisy.
 """
 
@@ -24,12 +24,12 @@ STACK = ("jax", "jaxlib", "flax", "optax", "python")
 
 
 def matmul_precision(case: Case) -> str:
-    """That of float32 products is asked for, as the suites do; narrower ones have but one."""
+    """A context in which float32 products have float32 precision, as in the suites; narrower dtypes have only one."""
     return "float32" if case.contract.compute_dtype == "float32" else "default"
 
 
 def machine() -> dict[str, Any]:
-    """The devices, and of virtual ones the host. Starts the JAX backend."""
+    """The devices, and the host's CPU if they are virtual. Starts the JAX backend."""
     platform = jax.default_backend()
     return {
         "platform": platform,
@@ -41,13 +41,13 @@ def machine() -> dict[str, Any]:
 
 @cache
 def cpu_model() -> str:
-    """The host's CPU and how many of its threads there are."""
+    """The model of the host's CPU and the number of its threads."""
     info = get_cpu_info()
     return f"{info.get('brand_raw', info.get('arch', 'unknown'))} × {info.get('count')}"
 
 
 def identity(case: Case, size: str) -> dict[str, Any]:
-    """What a time is of."""
+    """Everything that must be equal for two times to be comparable."""
     return {
         **machine(),
         "strategy": case.strategy.name,
@@ -65,9 +65,9 @@ def identity(case: Case, size: str) -> dict[str, Any]:
 
 
 def pipeline(case: Case) -> dict[str, int] | None:
-    """Stages, microbatches and chunks a stage, counted from the schedule; ``None`` of what is no pipeline.
+    """Stages, microbatches and chunks per stage, counted from the schedule; ``None`` if it is no pipeline.
 
-    And ``has_weights``, where weights have slots of their own.
+    Also ``has_weights``, if weight gradients have slots of their own.
     """
     if not has_member(case.strategy, "schedule"):
         return None
@@ -77,12 +77,12 @@ def pipeline(case: Case) -> dict[str, int] | None:
 
 
 def stack() -> dict[str, str | None]:
-    """The versions that are timed."""
+    """The versions of the stack that is timed."""
     return {name: version for name, version in versions().items() if name in STACK}
 
 
 def model_flops(case: Case, member: str) -> tuple[float | None, str | None]:
-    """The model FLOPs of a call, and their formula; ``None`` where the strategy has none, or the call needs none."""
+    """The model FLOPs of a call, and their formula; ``None`` if the strategy gives none, or the call needs none."""
     strategy: Any = case.strategy
     if not has_member(strategy, "model_flops"):
         return None, None
@@ -91,7 +91,7 @@ def model_flops(case: Case, member: str) -> tuple[float | None, str | None]:
 
 
 def throughput(batch: Any, seconds: float) -> dict[str, float]:
-    """Examples per second; of sequences of tokens, whose inputs are integers (B, T), tokens."""
+    """Examples per second; tokens per second if the inputs are integers (B, T)."""
     first = np.asarray(next(iter(batch.values())))
     if first.ndim == 2 and np.issubdtype(first.dtype, np.integer):
         return {"tokens_per_second": first.size / seconds}
@@ -99,7 +99,7 @@ def throughput(batch: Any, seconds: float) -> dict[str, float]:
 
 
 def before(case: Case, size: str, member: str, program: Program | None) -> dict[str, Any]:
-    """All that is known before a time is."""
+    """Everything that is known before the first time is taken."""
     flops, formula = model_flops(case, member)
     return {
         "identity": identity(case, size),
@@ -111,7 +111,7 @@ def before(case: Case, size: str, member: str, program: Program | None) -> dict[
 
 
 def rates(case: Case, member: str, batch: Any, seconds: float) -> dict[str, float | None]:
-    """What follows from the seconds of one call."""
+    """The rates that follow from the seconds of one call."""
     kind, dtype = jax.devices()[0].device_kind, case.contract.compute_dtype
     mfu = peaks.utilisation(model_flops(case, member)[0], seconds, case.devices, kind, dtype)
     return throughput(batch, seconds) | {"mfu": mfu}

@@ -1,4 +1,4 @@
-"""The sizes that can be asked for: each the name of an implementation, resolved as ``--impl`` is."""
+"""The sizes of ``--size``: each is the name of an implementation, resolved as ``--impl`` is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SIZES = {
     "gpt2-124m": f"{REFERENCE}.sizes.gpt2_124m",
     "gpt2-xl-1.5b": f"{REFERENCE}.sizes.gpt2_xl_1_5b",
 }
-"""By the bytes that a step needs, but for ``book``: every case that the suites judge."""
+"""In order of the bytes that a step needs; ``book`` is every case that the suites judge."""
 
 ON_CPU, ON_ACCELERATOR = "tiny", "small"
-"""What is timed where nobody says."""
+"""The default size."""
 
 
 def size_of(implementation: str) -> str:
-    """The size that an implementation is; one of your own goes by its name."""
+    """The size of an implementation; your own is called by its name."""
     return next((size for size, module in SIZES.items() if module == implementation), implementation)

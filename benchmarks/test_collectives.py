@@ -1,4 +1,4 @@
-"""What bandwidth do the collectives reach alone, over all devices, from small to large?"""
+"""The bandwidth of each collective in isolation, over all devices, from small to large."""
 
 import jax
 import pytest
@@ -11,25 +11,25 @@ from meshproof.observing.compilations import compilations_of
 
 KIB = 1024
 SIZES = {"cpu": (4 * KIB, 64 * KIB, 1024 * KIB), "native": tuple(4**power * KIB for power in (1, 3, 5, 7, 8))}
-"""Bytes, by target; a virtual device's memory is the host's, and more of them say nothing new."""
+"""Bytes, by target. Virtual devices share the host's memory, where larger sizes tell nothing new."""
 ROUNDS = 10
 
 
 def pytest_generate_tests(metafunc):
-    """The sizes of the target, each the most float32 up to there that all devices share equally."""
+    """The target's sizes, each rounded down to float32 numbers that all devices share equally."""
     target = metafunc.config.getoption("target")[0]
     devices = metafunc.config.getoption("devices") if target == "cpu" else accelerators().count
     metafunc.parametrize("bytes_", [size - size % (4 * devices) for size in SIZES[target]], ids=shown)
 
 
 def shown(size):
-    """Bytes as they are told: in KiB where that is a whole number."""
+    """Bytes in a test id: in KiB if that is a whole number."""
     return f"{size}B" if size % KIB else f"{size // KIB}KiB"
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_collectives(operation, bytes_, benchmark, size):
-    """The time of K runs of one collective, held to NumPy's result."""
+    """The time of K runs of one collective, its result compared with NumPy's."""
     if jax.device_count() < 2:
         pytest.skip("a collective needs 2 devices, there is 1")
     window = CollectiveWindow(operation, bytes_, jax.devices())

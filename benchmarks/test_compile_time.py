@@ -1,4 +1,4 @@
-"""How long does a step take to compile: cold, and where the persistent cache holds it?"""
+"""How long does a step take to compile: cold, and from the persistent cache?"""
 
 import jax
 import pytest
@@ -10,7 +10,7 @@ from benchmarks.window import Window
 
 @pytest.mark.fewer
 def test_cold_compile_time(ready, step, judges, benchmark, size):
-    """The time to trace, lower and compile a step of which nothing is kept, in memory or on disk."""
+    """The time to trace, lower and compile a step with empty caches, in memory and on disk."""
     with persistent_cache(None):
         Compilation(Window(ready, judges), size, check_cold).time(benchmark)
 

@@ -1,4 +1,4 @@
-"""A time is saved only where the step is right: each fault that a window can have, planted."""
+"""A time is saved only if the step is right: every fault that a window can have is planted."""
 
 import json
 import subprocess
@@ -55,10 +55,10 @@ class Trainer:
 
 
 class Unblocked(Window):
-    """Windows that end before their work does."""
+    """Windows that do not wait for their work."""
 
     def wait(self, results):
-        """Not at all."""
+        """Return at once."""
         return results
 
 
@@ -74,7 +74,7 @@ def measure(windows):
 
 
 def test_right_window_is_not_faulty():
-    """A step that is right and compiles once is measured as often as one likes."""
+    """A step that is right and compiles once can be measured any number of times."""
     right = window(Trainer(lambda state, x: (state * 0.9, state + x)))
     right.warm_up()
     measure(right)
@@ -100,7 +100,7 @@ def test_compilation_while_measured_is_faulty():
 
 
 def test_unblocked_window_is_faulty():
-    """A window that was not waited for is refused: what it took is the time to ask for the work."""
+    """A window that was not waited for is refused: its time is that of enqueuing the work."""
     step = jax.jit(lambda state, x: (state @ state / 512, state.mean() + x))
     slow = Unblocked(window(Trainer(None, jit=lambda _: step)).case)
     with (

@@ -1,4 +1,4 @@
-"""How long is the forward pass alone? Beyond it a step has gradients, their synchronisation, an update."""
+"""How long is the forward pass alone? A step adds gradients, their synchronisation and an update."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from meshproof.cases import has_member
 
 @pytest.mark.fewer
 def test_forward_time(ready, step, judges, benchmark, size):
-    """The time of K forward passes from one state, each loss held to its judge."""
+    """The time of K forward passes from one state, each loss judged."""
     if not has_member(ready.strategy, "loss"):
         pytest.skip(f"{ready.id}: the strategy has no loss")
     time_windows(benchmark, ForwardWindow(ready, judges), size)

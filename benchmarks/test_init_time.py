@@ -1,4 +1,4 @@
-"""How long does it take to make a state that is sharded from birth?"""
+"""How long does sharded init take?"""
 
 import jax
 import pytest
@@ -14,8 +14,8 @@ ROUNDS = 10
 
 @pytest.mark.fewer
 def test_init_time(ready, step, benchmark, size):
-    """The time from a key to a state on its devices, the same to the bit each time."""
-    jax.clear_caches()  # for the shapes of a state, init was traced and lowered already
+    """The time from a key to a state on its devices, bitwise equal each time."""
+    jax.clear_caches()  # init was traced and lowered before, for the shapes of a state
     program = compile_program(ready, "init", jax.random.key(0))
     making = Initialisation(ready)
     known = before(ready, size, "init", program) | {"judged_by": "the first state"}

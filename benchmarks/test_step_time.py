@@ -1,9 +1,9 @@
-"""How long is a train step? The steps that the suites judge, timed, and only where their numbers are right."""
+"""How long is a train step? A time counts only if the losses are right."""
 
 from benchmarks.timing import time_windows
 from benchmarks.window import Window
 
 
 def test_step_time(ready, step, judges, benchmark, size):
-    """The time of K train steps, each window from the same start, and each loss held to its judge."""
+    """The time of K train steps, each window from the same start, each loss judged."""
     time_windows(benchmark, Window(ready, judges), size, step)

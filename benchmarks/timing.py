@@ -1,4 +1,4 @@
-"""How windows are timed, and what is written down beside the times."""
+"""How windows are timed, and what is saved beside the times."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROUNDS = 10
 
 
 def time_windows(benchmark: Any, window: Window, size: str, program: Program | None = None) -> None:
-    """Time the windows of a case; ``program`` is the timed function, where it is compiled already.
+    """Time the windows of a case; ``program`` is the timed function, if it is compiled already.
 
-    All that can fail is done before a time is taken: pytest-benchmark saves what fails after it.
+    All that can fail is done before a time is taken: pytest-benchmark saves a time even if the test fails after it.
     """
     case, member = window.case, window.member
     program = program or compile_program(case, member, window.set_up()[0][0], window.batches[0])

@@ -1,4 +1,4 @@
-"""What is timed: K calls from the same start, one wait at their end; and what holds before their time counts."""
+"""A timed window: K calls from the same start with one wait at their end, and the checks that its time needs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from meshproof.cases import Case, has_member
 from meshproof.observing.compilations import compilations_of
 
 STEPS = 10
-"""Calls per window: many enough that the one wait at the end is little beside them.
+"""Calls per window: enough that the wait at the end is small beside them.
 
-And few: with 50 steps of 8 virtual devices on their way, XLA's CPU backend waits for itself and aborts (jaxlib 0.10.2).
+Not more: with 50 steps of 8 virtual devices enqueued, XLA's CPU backend deadlocks and aborts (jaxlib 0.10.2).
 """
 
 WARM_UPS = 5
-"""Windows within which compiling must have come to an end."""
+"""The most windows until nothing compiles any more."""
 
 
 class WindowError(Exception):
-    """A window whose time says nothing of the strategy: it compiled, was not waited for, or its numbers are wrong."""
+    """A window whose time does not count: it compiled, was not waited for, or its numbers are wrong."""
 
 
 class Window:
-    """The windows of one case, all alike: K train steps, the state threaded through and donated.
+    """The windows of one case: K train steps, each donating the state that it gets.
 
-    `check` takes one more step, untimed: its loss is that of the very state that the timed steps left behind.
+    `check` takes one more step, untimed: its loss is that of the state that the timed steps left behind.
     """
 
     member: ClassVar[str] = "train_step"
@@ -49,18 +49,18 @@ class Window:
 
     @cached_property
     def host_batches(self) -> list[Any]:
-        """The batches of the timed steps; and the first again, whose loss then tells what they learned of it."""
+        """The batches of the timed steps, and the first one again: its loss shows what they learned."""
         batches = list(self.strategy.batches(STEPS))
         return [*batches, batches[0]]
 
     @cached_property
     def batches(self) -> list[Any]:
-        """The same on their devices: placing them is not timed."""
+        """The batches on their devices: placing them is not timed."""
         place = self.strategy.shard_batch if has_member(self.strategy, "shard_batch") else lambda batch: batch
         return [place(batch) for batch in self.host_batches]
 
     def warm_up(self) -> None:
-        """Run and check windows until one compiles nothing. Raises `WindowError` where none does."""
+        """Run and check windows until one compiles nothing. Raises `WindowError` if none does."""
         for _ in range(WARM_UPS):
             with compilations_of() as events:
                 self.run(*self.set_up()[0])
@@ -70,17 +70,17 @@ class Window:
         raise WindowError(f"{self.case.id} still compiles in window {WARM_UPS}: {', '.join(sorted(set(events)))}")
 
     def set_up(self) -> tuple[tuple[Any], dict[str, Any]]:
-        """A fresh state that is there, not on its way: the step will donate it. The last one goes first."""
+        """A fresh state, ready, which the step will donate. The last one is deleted first."""
         self.state = None
         return (jax.block_until_ready((self.start(), self.batches))[0],), {}
 
     def start(self) -> Any:
-        """The state that every window starts from: the truth's values where it judges."""
+        """The state that every window starts from: with the truth's values, if it judges."""
         return self.strategy.load(self.values) if self.values else self.strategy.init(jax.random.key(0))
 
     @cached_property
     def values(self) -> Any:
-        """The truth's start values, where it judges."""
+        """The truth's start values, if it judges."""
         judged = has_member(self.strategy, "truth") and has_member(self.strategy, "load")
         return self.strategy.truth.initial_parameters() if judged else None
 
@@ -93,11 +93,11 @@ class Window:
         self.state = self.wait((state, metrics))[0]
 
     def wait(self, results: Any) -> Any:
-        """These results, once they are there."""
+        """These results, once they are ready."""
         return jax.block_until_ready(results)
 
     def check(self, *_: Any) -> None:
-        """After each timed window. Raises `WindowError`; pytest-benchmark then saves no time."""
+        """Run after each timed window. Raises `WindowError`; pytest-benchmark then saves no time."""
         pending = [leaf for leaf in jax.tree.leaves((self.state, self.losses)) if not is_ready(leaf)]
         if pending:
             raise WindowError(f"{self.case.id} was not waited for: {len(pending)} arrays are still being computed")
@@ -106,13 +106,13 @@ class Window:
         self.check_numbers()
 
     def check_numbers(self) -> None:
-        """Hold all losses, and that of the state that was left behind, to their judge."""
+        """Judge all losses, and that of the state that was left behind."""
         metrics = self.strategy.train_step(self.state, self.batches[-1])[1]  # no state is kept while a judge trains
         self.state = None
         self.judge_losses([*self.losses, metrics["loss"]])
 
     def judge_losses(self, given: list[Any]) -> None:
-        """Raises `WindowError` where a loss is not finite, or not what its judge says."""
+        """Raises `WindowError` if a loss is not finite, or its judge rejects it."""
         self.losses = [float(loss) for loss in given]
         for number, loss in enumerate(self.losses, 1):
             if not math.isfinite(loss):
@@ -122,7 +122,7 @@ class Window:
 
 
 class ForwardWindow(Window):
-    """K forward passes, each of another batch, from one state that stays."""
+    """K forward passes, each on another batch, from one state that is kept."""
 
     member = "loss"
 
@@ -142,7 +142,7 @@ class ForwardWindow(Window):
         return self.start()
 
     def set_up(self) -> tuple[tuple[Any], dict[str, Any]]:
-        """The state, once it is there."""
+        """The state, once it is ready."""
         return (jax.block_until_ready((self.kept, self.batches))[0],), {}
 
     def run(self, state: Any) -> None:
@@ -150,10 +150,10 @@ class ForwardWindow(Window):
         self.losses = self.wait([self.strategy.loss(state, batch) for batch in self.batches])
 
     def check_numbers(self) -> None:
-        """Hold all losses to their judge."""
+        """Judge all losses."""
         self.judge_losses(self.losses)
 
 
 def is_ready(value: Any) -> bool:
-    """Whether a value is there; what is no array is."""
+    """Whether a value is ready; what is no array is."""
     return value.is_ready() if isinstance(value, jax.Array) else True

@@ -13,7 +13,7 @@ from typing import Any
 from meshproof.contract import Communication, Contract, Strategy
 
 REFERENCE = "reference_impl"
-"""The implementation under test where none is named."""
+"""The default implementation under test."""
 
 TARGETS = ("cpu", "native")
 REQUIRED = ("name", "framework", "model", "init", "train_step", "batches")
@@ -34,21 +34,21 @@ class Case:
 
     @cached_property
     def contract(self) -> Contract:
-        """What the strategy promises, spelled as its mesh is; an empty contract where it brings none."""
+        """The strategy's contract, with budget axes in the mesh's order; an empty contract if it has none."""
         contract = getattr(self.strategy, "contract", None) or Contract()
         forward, step = (spelled(budget, self.mesh) for budget in (contract.forward, contract.step))
         return replace(contract, forward=forward, step=step)
 
     @property
     def devices(self) -> int:
-        """How many devices its mesh needs."""
+        """The number of devices of its mesh."""
         return prod(self.mesh.values())
 
 
 def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[Case]:
-    """Every case of an implementation module, whose ``strategies()`` yields its strategies.
+    """Every case of an implementation module, whose ``strategies()`` returns its strategies.
 
-    Raises `ImplementationError` where the module cannot be imported, lacks members, or names two cases alike.
+    Raises `ImplementationError` if the module cannot be imported, a member is missing, or two cases share an id.
     """
     try:
         module = importlib.import_module(implementation)
@@ -85,7 +85,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
 
 
 def spelled(budget: tuple[Communication, ...] | None, mesh: Mapping[str, int]) -> tuple[Communication, ...] | None:
-    """A budget whose lines have their axes in the mesh's order and none of one device: a program shows no others."""
+    """A budget as a program shows it: axes in the mesh's order, without axes of one device."""
     if budget is None:
         return None
     named = [(line, tuple(axis for axis in mesh if axis in line.axes and mesh[axis] > 1)) for line in budget]
@@ -93,7 +93,7 @@ def spelled(budget: tuple[Communication, ...] | None, mesh: Mapping[str, int]) -
 
 
 def case_id(strategy: Any, target: str = "cpu") -> str:
-    """The name of a strategy's case, such as ``fsdp-jax-mlp+adam@data=8``; of another target, ``…:native``."""
+    """A case's id, such as ``fsdp-jax-mlp+adam@data=8``; with ``:native`` at its end for that target."""
     shape = ",".join(f"{axis}={size}" for axis, size in _mesh(strategy).items())
     variant = getattr(strategy, "variant", "")
     model = f"{strategy.model}+{variant}" if variant else strategy.model
@@ -127,7 +127,7 @@ def _check_members(implementation: str, strategies: list[Any]) -> None:
 
 
 def _odd_values(strategy: Any) -> Iterator[str]:
-    """Members that are not what they must be, and promises about axes that the mesh does not have."""
+    """A sentence for each member of the wrong type, and for contract axes that the mesh does not have."""
     for member in ("name", "framework", "model", "variant"):
         if not isinstance(value := getattr(strategy, member, ""), str):
             yield f"{member} is {value!r}; expected a str"
@@ -140,7 +140,7 @@ def _odd_values(strategy: Any) -> Iterator[str]:
         yield f"contract is {contract!r}; expected a meshproof.contract.Contract, or none at all"
         return
     if contract and (unknown := sorted(set(contract.axes()) - set(mesh))):
-        yield f"the contract speaks of {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
+        yield f"the contract names the axes {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
 
 
 def _check_ids(implementation: str, ids: list[str]) -> None:
@@ -153,7 +153,7 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
 
 
 def has_member(strategy: Any, member: str) -> bool:
-    """Whether a strategy has a member, without evaluating it: a lazy mesh would start the JAX backend."""
+    """Whether a strategy has a member that is not ``None``. Not evaluated: a lazy mesh would start the JAX backend."""
     try:
         return inspect.getattr_static(strategy, member) is not None
     except AttributeError:

@@ -1,6 +1,6 @@
 """What a strategy promises, as data: layouts by leaf path and a communication budget.
 
-This module is all that an implementation needs to import. It starts no JAX backend.
+An implementation needs to import only this module. It starts no JAX backend.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ Direction = Literal["forward", "backward", "weights"]
 class Communication:
     """One line of a communication budget: logical traffic per device and train step.
 
-    ``axes`` may stand in any order. ``bytes`` is the S of the ring formulas: the operand for all-reduce,
-    reduce-scatter, all-to-all and collective-permute, the result for all-gather. ``payload`` says what moves, of which
-    "metrics" are scalars.
+    ``axes`` may be in any order. ``bytes`` is the S of the ring formulas: the operand's for all-reduce, reduce-scatter,
+    all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves; "metrics" are scalars.
     """
 
     operation: Operation
@@ -51,19 +50,19 @@ class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
-    to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``computed`` maps the parameters' to the one
-    by which they are computed with: an expert stays split over its axis, what FSDP gathers does not. Paths are those of
-    `Strategy.at_rest` where the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything
-    that may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit`` says that the
-    collectives are written by hand, so that the compiler must keep each as it is written; ``device_dimension`` that
-    every field of a placed batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
+    to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``computed`` maps parameter patterns to the
+    ``PartitionSpec`` in use: an expert stays sharded over its axis, while FSDP gathers. Paths are those of
+    `Strategy.at_rest` if the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything
+    that may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit``: collectives
+    are written by hand, so the compiler must keep each as it is written. ``device_dimension``: every field of a placed
+    batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
 
-    What a step does with a batch: ``microbatches`` is in how many parts it takes it, to accumulate their gradients;
-    ``mask`` the field that says which examples count, the others being padding; ``compute_dtype`` what products and
-    activations are computed in, while parameters, optimizer state, gradients and loss are float32: where a parameter or
-    a gradient is cast is left open, and so in which of the two it moves, as ``step`` lists it; ``rematerialises``
-    says that the backward pass computes anew what the forward pass did not keep, and ``spared`` how many bytes of
-    temporary memory per device it takes less for that, at least.
+    ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``mask`` is the field that
+    says which examples count; the others are padding. ``compute_dtype`` is that of products and activations, while
+    parameters, optimizer state, gradients and loss are float32. Where a parameter or a gradient is cast is left open,
+    so it may move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations
+    that the forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this
+    saves.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -82,7 +81,7 @@ class Contract:
     spared: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises by name: ``TypeError`` for what is no layout or no line, ``ValueError`` for a word no clause knows."""
+        """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown operation or payload."""
         for part in get_args(Part):
             declared = getattr(self, part)
             if declared is not None and not isinstance(declared, Mapping):
@@ -99,7 +98,7 @@ class Contract:
                         raise ValueError(f"Contract.{what} lists {word!r} in {line!r}; expected one of {known}")
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
-        """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` where no pattern matches ``path``."""
+        """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` if no pattern matches ``path``."""
         patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
         for pattern, spec in patterns.items():
             if fnmatchcase(path, pattern):
@@ -110,13 +109,13 @@ class Contract:
         )
 
     def unmatched(self, part: Part, paths: Iterable[str]) -> list[str]:
-        """The patterns of a part that are no leaf's first match: declarations of what is not there."""
+        """The patterns of a part that are not the first match of any leaf, sorted."""
         patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
         matches = [[pattern for pattern in patterns if fnmatchcase(path, pattern)] for path in paths]
         return sorted(set(patterns) - {found[0] for found in matches if found})
 
     def axes(self) -> Iterator[str]:
-        """Every mesh axis that the contract speaks of."""
+        """Every mesh axis that the contract names, with repetitions."""
         for part in get_args(Part):
             for spec in (getattr(self, part) or {}).values():
                 yield from spec_axes(spec)
@@ -130,11 +129,11 @@ class Contract:
 
 @dataclass(frozen=True)
 class Slot:
-    """One entry of a pipeline's schedule: in ``tick``, ``stage`` takes ``microbatch`` forward or backward.
+    """One entry of a pipeline's schedule: in ``tick``, ``stage`` takes ``microbatch`` in ``direction``.
 
-    Where backwards make the gradients of what entered alone, those of the weights are made in ``"weights"``, later.
-    ``chunk`` counts the groups of layers of one stage, where it has several. A tick is the time of one slot; a stage
-    that has no slot in a tick is idle.
+    In a schedule with ``"weights"`` slots, ``"backward"`` computes the gradient of the stage's input only, and
+    ``"weights"``, later, those of its weights. ``chunk`` numbers the groups of layers of one stage. A tick is the time
+    of one slot; a stage without a slot in a tick is idle.
     """
 
     tick: int
@@ -146,7 +145,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Step:
-    """One train step as canonical leaves: loss before the update, then what the update left behind."""
+    """One train step: the loss before the update, and the canonical leaves after it."""
 
     loss: float
     parameters: Leaves
@@ -155,7 +154,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """``k`` train steps from given values, and the gradients of the first, before any optimizer."""
+    """``k`` train steps from given values, and the gradients of the first, before the optimizer."""
 
     gradients: Leaves
     steps: tuple[Step, ...]
@@ -163,7 +162,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the numbers must be, in float64, and the standard deviation that float32 rounding explains of each."""
+    """The numbers that a run must compute, in float64, and the standard deviation that float32 rounding gives each."""
 
     value: Trajectory
     rounding: Trajectory
@@ -171,9 +170,9 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Totals over ``count`` examples: their summed ``loss`` in float64, and the ``deviation`` that float32 explains.
+    """Totals over ``count`` examples: the summed ``loss`` in float64, and its ``deviation`` by float32 rounding.
 
-    ``correct`` of them are classified rightly; of ``doubtful`` ones float32 may find another class the likeliest.
+    ``correct`` examples are classified rightly. For ``doubtful`` ones, rounding may change the predicted class.
     """
 
     loss: float
@@ -187,7 +186,7 @@ class Evaluation:
 class ModelFlops:
     """Floating-point operations that a model needs for one global batch: ``forward``, and in a whole train ``step``.
 
-    By a formula of its shapes that is named, whatever a compiler makes of it or computes twice.
+    ``formula`` names the formula, of shapes only: recomputation and compiler rewrites do not count.
     """
 
     forward: float
@@ -196,7 +195,7 @@ class ModelFlops:
 
 
 class Truth(Protocol):
-    """The judge of numbers of one model, loss and optimizer. It uses no JAX.
+    """The numbers that one model, loss and optimizer must compute. It uses no JAX.
 
     A trainer that brings none may bring ``single_device``; see `Strategy`.
 
@@ -219,14 +218,13 @@ class Strategy(Protocol):
     (of a host batch of any number of examples up to the usual: ``{"loss", "correct"}``, each as the pair of its sum
     over the examples and their number), of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
     ``check_vma=False``), of a pipeline its ``schedule`` (`Slot` entries in the order of their ticks), and
-    ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that really lie on the devices,
-    where those are not the canonical ones, as where a pipeline stacks its layers: the canonical ones may then be host
+    ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that are really on the devices,
+    if those are not the canonical ones, as in a pipeline that stacks its layers: the canonical ones may then be host
     arrays. And ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf)
     with ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh
-    axis), ``draws`` (whether a step draws random numbers, as dropout does), and ``model_flops`` (`ModelFlops`, of which
-    benchmarks tell a utilisation). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one
-    device, with ``load``, whose arrays and arithmetic are all
-    ``"float32"`` or ``"float64"``, as asked.
+    axis), ``draws`` (whether a step draws random numbers, as dropout does), and ``model_flops`` (`ModelFlops`, for the
+    utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
+    with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
     """
 
     name: str
@@ -239,10 +237,10 @@ class Strategy(Protocol):
         """The device mesh."""
 
     def init(self, key: Any) -> Any:
-        """A state that is sharded from birth. A jitted function, or one with its ``lower``, is also read (MEM-3)."""
+        """A state that is sharded as it is made. If it is jitted, or has ``lower``, its program is read too (MEM-3)."""
 
     def batches(self, count: int) -> Iterable[Batch]:
-        """``count`` host batches, the same at every call."""
+        """``count`` host batches, the same in every call."""
 
     def shard_batch(self, batch: Batch) -> Any:
         """The batch on its devices: a dict of the same fields."""
@@ -254,10 +252,10 @@ class Strategy(Protocol):
         """The jitted forward pass: the scalar mean loss of the global batch."""
 
     def gradients(self, state: Any, batch: Any) -> Tree:
-        """The global batch's gradients as a canonical tree, before any optimizer."""
+        """The global batch's gradients as a canonical tree, before the optimizer."""
 
     def parameters(self, state: Any) -> Tree:
-        """The parameters as a canonical tree of global arrays, in the order in which a failure looks for the first."""
+        """The parameters as a canonical tree of global arrays, in model order: failures name the first leaf in it."""
 
     def optimizer_state(self, state: Any) -> Tree:
         """The optimizer state as a canonical tree of global arrays."""

@@ -1,4 +1,4 @@
-"""Isolated environments of a stack: resolved and made by uv, kept, and found again."""
+"""Isolated environments of a stack: resolved and made by uv, and kept for the next time."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from packaging.version import Version
 from meshproof.files import replace_text
 
 OLDEST = Version("3.11")
-"""Of the interpreters that meshproof itself runs on."""
+"""The oldest Python that meshproof itself runs on."""
 
 PINS = "resolved.txt"
-"""The whole resolved set of an environment; written last: a folder without it is half made."""
+"""The file of an environment's resolved packages. It is written last: a folder without it is incomplete."""
 
 
 class StackError(Exception):
-    """A stack of which no environment can be made; the message holds the resolver's reason."""
+    """No environment can be made of a stack; the message has the resolver's reason."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What a user asks for: requirements of pip's form, and perhaps a Python (``3.12``, or an interpreter's path)."""
+    """What a user asks for: pip requirements, and optionally a Python (``3.12``, or an interpreter's path)."""
 
     requirements: tuple[str, ...]
     python: str | None = None
@@ -50,7 +50,7 @@ class Environment:
 
 
 def read_requirements(text: str) -> tuple[str, ...]:
-    """``jax==0.10.2,flax>=0.12,<0.13`` and the like: a comma parts two requirements where a name or path follows it."""
+    """Split ``jax==0.10.2,flax>=0.12,<0.13`` at each comma that a name or a path follows. Raises `StackError`."""
     parts = re.split(r",(?![^\[]*\])(?=\s*[\w./])", text)
     found = tuple(part.strip() for part in parts if part.strip(" ,"))
     if not found:
@@ -61,7 +61,7 @@ def read_requirements(text: str) -> tuple[str, ...]:
 def open_environment(
     text: str, python: str | None = None, prereleases: bool = False, say: Callable[[str], object] = lambda line: None
 ) -> Environment:
-    """The environment that a user means: a folder that is one, or requirements to make it of. Raises `StackError`."""
+    """The environment that ``text`` names: a virtual environment's folder, or requirements. Raises `StackError`."""
     if not Path(text).is_dir():
         return make_environment(Stack(read_requirements(text), python, prereleases), say=say)
     if python:
@@ -74,7 +74,7 @@ def make_environment(
     also: Sequence[str] = ("pytest-benchmark", "pytest-xdist"),
     say: Callable[[str], object] = lambda line: None,
 ) -> Environment:
-    """An environment with the stack, what meshproof needs, and ``also``; the one that exists already, if it does.
+    """An environment with the stack, what meshproof needs, and ``also``; made only if it does not exist.
 
     The interpreter is the first that the requirements admit: this one, or one that uv finds. Raises `StackError`.
     """
@@ -92,7 +92,7 @@ def make_environment(
 
 
 def releases(package: str, low: str, high: str, prereleases: bool = False) -> list[str]:
-    """The released versions between two, both left out, newest first, as far as an interpreter here admits them."""
+    """The released versions strictly between two, newest first, that can be installed on an interpreter here."""
     found: set[str] = set()
     options = ["--no-deps", "--no-header", "--no-annotate", "--prerelease", "allow" if prereleases else "disallow"]
     for python in interpreters():
@@ -113,7 +113,7 @@ def own_requirements() -> list[str]:
 
 
 def interpreters() -> Iterator[str]:
-    """The interpreter that runs this, and one of each other version that uv finds, or pyenv holds, newest first."""
+    """This interpreter, then the newest of each other version that uv finds or pyenv holds."""
     yield sys.executable
     seen: set[tuple[int, ...]] = {sys.version_info[:2]}
     listed = _uv("python", "list", "--only-installed", "--output-format", "json")
@@ -126,7 +126,7 @@ def interpreters() -> Iterator[str]:
 
 
 def describe(python: Path) -> Environment:
-    """What is installed beside an interpreter."""
+    """The environment of an interpreter. Raises `StackError` if it does not run."""
     lines = (
         "import importlib.metadata as m; "
         "print(*sorted(f'{d.name}=={d.version}' for d in m.distributions()), sep=chr(10))"
@@ -138,13 +138,13 @@ def describe(python: Path) -> Environment:
 
 
 def cache_folder() -> Path:
-    """Where environments are kept: under ``$MESHPROOF_CACHE``, else the user's cache."""
+    """The folder of environments: under ``$MESHPROOF_CACHE``, else in the user's cache."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshproof"
     return Path(os.environ.get("MESHPROOF_CACHE") or usual) / "environments"
 
 
 def _install(python: str, pins: str, contents: str, say: Callable[[str], object]) -> Environment:
-    """The environment of a resolved set: keyed by it, by its interpreter, and by the contents of local wheels."""
+    """The environment of resolved packages, keyed by them, the interpreter, and the contents of local wheels."""
     key = hashlib.sha256("\n".join((python, pins, contents)).encode()).hexdigest()[:16]
     folder = cache_folder() / key
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _interpreter(folder: Path) -> Path:
 
 
 def _contents(stack: Stack) -> str:
-    """The digests of the local wheels among the requirements: one that was built anew is another stack."""
+    """The SHA-256 of each local wheel among the requirements: a rebuilt wheel is another stack."""
     words = (word.removeprefix("file://") for text in stack.requirements for word in text.split())
     return " ".join(hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file())
 
@@ -180,7 +180,7 @@ def _must(*arguments: str) -> None:
 
 
 def _uv(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run uv where it also sees the interpreters that pyenv holds and has not chosen."""
+    """Run uv, with all of pyenv's interpreters on the PATH, also those that pyenv has not selected."""
     if find_spec("uv"):
         from uv import find_uv_bin
 

@@ -1,4 +1,4 @@
-"""Files that are written whole, and documents with a generated part."""
+"""Files that are written whole or not at all, and documents with a generated part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write UTF-8 text so that the file is whole or untouched."""
+    """Write UTF-8 text so that the file is whole or untouched. Raises ``OSError`` that names it."""
     replace_bytes(path, text.encode())
 
 
@@ -24,7 +24,7 @@ def replace_bytes(path: Path, content: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise ``ValueError`` where a file could not be written: before the work whose result it is to hold."""
+    """Raise ``ValueError`` if a file could not be written: called before the work whose result it will hold."""
     folder = path.absolute().parent
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -38,10 +38,10 @@ def check_writable(path: Path) -> None:
 
 
 def insert(text: str, name: str, table: str) -> str:
-    """A document with a table between the two markers of its name. Raises ``ValueError`` where it lacks one of them."""
+    """The document with ``table`` between the two markers of ``name``. Raises ``ValueError`` if one is missing."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     head, found, rest = text.partition(begin)
     _, closed, tail = rest.partition(end)
     if not (found and closed):
-        raise ValueError(f"the document has no {begin} … {end}: put both where the table shall stand")
+        raise ValueError(f"the document has no {begin} … {end}: put both where the table belongs")
     return f"{head}{begin}\n{table}\n{end}{tail}"

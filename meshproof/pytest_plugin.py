@@ -1,7 +1,7 @@
-"""The pytest door: ``pytest suites/ --impl my_trainer.meshproof``.
+"""The pytest plugin: ``pytest suites/ --impl my_trainer.meshproof``.
 
-Collection reads names and contracts only. Tests that ask for ``observation`` have their case observed, once in a
-run, in a process of its own. Under xdist the tests of one strategy stay together, and observations are shared files.
+Collection reads names and contracts only. The fixture ``observation`` observes a case once per run, in a process of
+its own. Under xdist the tests of one strategy run on one worker, and observations are shared between workers as files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that README.md promises."""
+    """Add Meshproof's options."""
     group = parser.getgroup(NAME, "conformance of distributed training")
     group.addoption("--impl", default=REFERENCE, metavar="MODULE", help="implementation under test")
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what cannot work before the first test."""
+    """Refuse, before the first test, options that cannot work."""
     config.addinivalue_line("markers", "clause(id, applies, among): the clause of SPEC.md that a test judges")
     if config.getoption("devices") < 1:
         raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def conformance(pytestconfig: pytest.Config) -> Conformance:
-    """The run."""
+    """The run of the suites that this process is part of."""
     plugin: Conformance = pytestconfig.pluginmanager.get_plugin(NAME)  # type: ignore[assignment]
     return plugin
 
@@ -65,7 +65,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
 
 def chosen_options(config: pytest.Config) -> str:
-    """The options that a reader must repeat to run the same test."""
+    """The options that must be repeated to run the same test."""
     given = {"--impl": config.getoption("impl"), "--devices": config.getoption("devices")}
     usual = {"--impl": REFERENCE, "--devices": 8}
     options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
@@ -75,7 +75,7 @@ def chosen_options(config: pytest.Config) -> str:
 
 @pytest.fixture
 def observation(case: Case, conformance: Conformance, judge: Judge) -> Observation:
-    """What was seen of the case; the test ends here where it could not be observed."""
+    """The observation of the case; the test ends here if it could not be observed."""
     return judge.see(conformance.observation(case))
 
 
@@ -87,7 +87,7 @@ def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Obs
 
 @pytest.fixture
 def truth(case: Case, observation: Observation, conformance: Conformance, judge: Judge) -> Judgement:
-    """What the case's numbers must be."""
+    """The case's truth: the numbers that it must compute."""
     return judge.see(conformance.truths.of(case, observation))
 
 
@@ -95,7 +95,7 @@ def truth(case: Case, observation: Observation, conformance: Conformance, judge:
 def truth_of(
     case: Case, observation: Observation, conformance: Conformance, judge: Judge
 ) -> Callable[[Iterable[Batch]], Judgement]:
-    """What the case's numbers would have to be on other batches."""
+    """The case's truth on other batches."""
     return lambda batches: judge.see(conformance.truths.of(case, observation, batches))
 
 
@@ -107,5 +107,5 @@ def cases(conformance: Conformance) -> list[Case]:
 
 @pytest.fixture
 def environments(conformance: Conformance, judge: Judge) -> dict[str, dict[str, Any]]:
-    """The stack as the observing processes see it, by target."""
+    """The environment that the observing processes see, by target."""
     return {target: judge.see(observer.environment()) for target, observer in conformance.observers.items()}

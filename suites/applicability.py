@@ -1,4 +1,4 @@
-"""Which cases a clause applies to. What a contract leaves open applies, and is then reported *not supported*."""
+"""Which cases a clause applies to. If a contract leaves something open, the clause applies: *not supported*."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Rule = Callable[[Case], bool]
 
 
 def on_one_device(case: Case) -> bool:
-    """The yardstick: nothing is distributed."""
+    """The case that the others are compared with."""
     return case.devices == 1
 
 
 def distributed(case: Case) -> bool:
-    """More than one device."""
+    """The mesh has more than one device."""
     return case.devices > 1
 
 
 def has_device_dimension(case: Case) -> bool:
-    """Placed batches have a dimension of devices before that of examples."""
+    """Placed batches have a device dimension before that of the examples, as pmap takes them."""
     return case.contract.device_dimension
 
 
@@ -39,12 +39,12 @@ def splits(part: Part) -> Rule:
 
 
 def splits_not(part: Part) -> Rule:
-    """The contract says that every leaf of this part is whole."""
+    """The contract says that every leaf of this part is replicated."""
     return lambda case: not any(any(spec) for spec in (getattr(case.contract, part) or {"": (True,)}).values())
 
 
 def replica_axes(case: Case) -> set[str]:
-    """The mesh axes that split batches and no parameter, where others split both."""
+    """The mesh axes that split batches and no parameter, if other axes split both: hybrid sharding."""
     batch, parameters = axes_of(case, "batch"), axes_of(case, "parameters")
     return {axis for axis in batch - parameters if case.mesh[axis] > 1} if batch & parameters else set()
 
@@ -55,17 +55,17 @@ def axes_of(case: Case, part: Part) -> set[str]:
 
 
 def moves(payload: str, operation: Operation | None = None) -> Rule:
-    """The budget has a line for this payload, or is left open."""
+    """The step's budget has a line for this payload (and operation), or is left open."""
     return lambda case: distributed(case) and (case.contract.step is None or case.contract.moves(payload, operation))
 
 
 def reduces(case: Case) -> bool:
-    """Gradients move by the budget, or must by the layouts; or the budget is left open."""
+    """The budget lists gradients, or is left open, or the layouts imply that gradients move."""
     return moves("gradients")(case) or bool(data_axes(case))
 
 
 def tensor_axes(case: Case) -> set[str]:
-    """The mesh axes over which activations move, but those of other tokens, to experts, and from stage to stage."""
+    """The mesh axes over which activations move, other than batch axes, to experts, and between pipeline stages."""
     elsewhere = {"all-to-all"} | ({"collective-permute"} if pipelined(case) else set())
     moved = {
         axis
@@ -77,7 +77,7 @@ def tensor_axes(case: Case) -> set[str]:
 
 
 def tensor_parallel(case: Case) -> bool:
-    """Devices share a product, and so move its activations; or the budget is left open."""
+    """Devices share a matrix product, so its activations move; or the budget is left open."""
     return distributed(case) and (case.contract.step is None or bool(tensor_axes(case)))
 
 
@@ -87,7 +87,7 @@ def moves_not(payload: str) -> Rule:
 
 
 def data_parallel(case: Case) -> bool:
-    """Every device has the whole model and examples of its own; or the layouts are open, and so is the budget."""
+    """Every device has the whole model and its own examples. If layouts are left open, the budget decides."""
     parts: tuple[Part, ...] = ("parameters", "optimizer_state")
     if None in (case.contract.batch, *(getattr(case.contract, part) for part in parts)):
         return moves_not("parameters")(case) and moves_not("activations")(case)
@@ -96,9 +96,9 @@ def data_parallel(case: Case) -> bool:
 
 
 def data_axes(case: Case) -> list[str]:
-    """The mesh axes that split the examples or their tokens, where the contract says how all leaves lie.
+    """The batch axes: mesh axes that split the examples or their tokens. None if the contract leaves a layout open.
 
-    But for those between replicas, of which COM-7 judges what moves.
+    Axes between replicas are left out: COM-7 judges what moves over them.
     """
     contract = case.contract
     if None in (contract.parameters, contract.gradients, contract.batch):
@@ -108,38 +108,38 @@ def data_axes(case: Case) -> list[str]:
 
 
 def exchanges_tokens(case: Case) -> bool:
-    """Activations move over an axis that splits the examples or their tokens, as to experts or around a ring."""
+    """Activations move over a batch axis, as tokens to their experts or keys around a ring."""
     moved = {axis for line in case.contract.step or () if line.payload == "activations" for axis in line.axes}
     return not moved.isdisjoint(data_axes(case))
 
 
 def accumulates(case: Case) -> bool:
-    """A step takes its batch in several parts."""
+    """A step accumulates gradients over several microbatches."""
     return case.contract.microbatches > 1
 
 
 def masks(case: Case) -> bool:
-    """Batches are padded."""
+    """Batches are padded, and a mask says which examples count."""
     return case.contract.mask is not None
 
 
 def rematerialises(case: Case) -> bool:
-    """The backward pass computes anew what the forward pass did not keep."""
+    """The backward pass recomputes activations that the forward pass did not keep."""
     return case.contract.rematerialises
 
 
 def in_float32(case: Case) -> bool:
-    """All is computed in float32."""
+    """Products and activations are computed in float32."""
     return case.contract.compute_dtype == "float32"
 
 
 def mixed(case: Case) -> bool:
-    """Products and activations are computed in fewer digits than parameters, gradients and loss. MIX-1 judges those."""
+    """Products and activations are computed in a narrower dtype than float32: MIX-1 judges these cases."""
     return not in_float32(case)
 
 
 def stored_otherwise(case: Case) -> bool:
-    """Canonical trees do not show where arrays lie: the strategy shows that in others."""
+    """The strategy shows the arrays that are on the devices in `at_rest`, not in its canonical trees."""
     return has_member(case.strategy, "at_rest")
 
 
@@ -149,7 +149,7 @@ def pipelined(case: Case) -> bool:
 
 
 def starved(case: Case) -> bool:
-    """A pipeline of fewer microbatches than stages."""
+    """A pipeline with fewer microbatches than stages."""
     if not pipelined(case):
         return False
     counts = count(case.strategy.schedule)
@@ -157,7 +157,7 @@ def starved(case: Case) -> bool:
 
 
 def unless(rule: Rule) -> Rule:
-    """Not this."""
+    """The opposite rule."""
     return lambda case: not rule(case)
 
 

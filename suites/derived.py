@@ -1,10 +1,13 @@
-"""What must move over the axes that split the examples or their tokens, from shapes and layouts: no budget is evidence
-for itself.
+"""The bytes that must move over every batch axis, derived from shapes and layouts alone. Declared budgets are checked
+against this: a budget cannot vouch for itself.
 
-A parameter moves in its bytes per device as it is computed with. It is gathered over the axes that split it at rest and
-not in use. Its gradient is reduced over all but those that split it in use, for a device that has its own part of a
-parameter, as of the experts, sees everybody's tokens: scattered over those that split it at rest, and over the others
-what is left of it, as COM-7 has it.
+A batch axis is a mesh axis that splits the examples or their tokens. A parameter counts with its bytes per device in
+use, that is, in the layout in which it is computed with.
+
+- It is all-gathered over the batch axes that shard it at rest, but not in use.
+- Its gradient is reduced over all batch axes that do not shard it in use: where a device owns a part, as of the
+  experts, it sees the tokens of all. Over those that shard it at rest the gradient is reduce-scattered; over the others
+  (as between replicas, COM-7) only the resulting shard is reduced.
 """
 
 from __future__ import annotations
@@ -21,17 +24,20 @@ from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from meshproof.measures.verdicts import compared
+from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
 from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed, rematerialises
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
-"""Dtypes half as wide as float32: as a contract names them, and as a compiled program does."""
+"""Dtypes half as wide as float32: the contract's name, and the compiled program's."""
 
 
 class Moved(NamedTuple):
-    """A parameter's bytes in use, the axes that it is gathered over, and those that its gradient goes over."""
+    """A parameter's bytes per device in use; the axes it is gathered over, and its gradient reduced or scattered over.
+
+    ``scattered`` is a part of ``reduced``.
+    """
 
     bytes: int
     gathered: set[str]
@@ -41,16 +47,16 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class Theory:
-    """What a case must move by its layouts, beside what its compiled step is seen to move."""
+    """What a case must move by its layouts, beside the ``collectives`` of its compiled step."""
 
     case: Case
     parameters: list[Moved]
     collectives: tuple[Collective, ...]
 
     def gathers(self) -> Iterator[str]:
-        """Axes over which parameters are not gathered once, nor once more where the backward pass computes anew.
+        """A sentence for each axis over which parameters are not gathered once, or up to twice with recomputation.
 
-        Where none rests split, but optimizer state does, as in ZeRO, COM-3 judges what is gathered.
+        If an axis shards optimizer state and no parameter, as in ZeRO, COM-3 judges the gather.
         """
         most = 2 if rematerialises(self.case) else 1
         for axis in data_axes(self.case):
@@ -62,7 +68,7 @@ class Theory:
         yield from self.detour("parameters", "gathered", "all-gather", whole, most)
 
     def scatters(self) -> Iterator[str]:
-        """Axes over which gradients are not scattered once."""
+        """A sentence for each axis over which gradients are not reduce-scattered once."""
         for axis in data_axes(self.case):
             pieces = [(one.bytes, one.scattered) for one in self.parameters if axis in one.scattered]
             yield from self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces)
@@ -70,7 +76,7 @@ class Theory:
         yield from self.detour("gradients", "scattered", "reduce-scatter", whole)
 
     def reductions(self) -> Iterator[str]:
-        """Axes over which gradients are not reduced once, whole or, where others have scattered them, in shards."""
+        """A sentence for each axis over which gradients are not reduced once: whole, or the shard left by a scatter."""
         for axis in data_axes(self.case):
             pieces = [
                 (one.bytes, one.scattered)
@@ -90,10 +96,10 @@ class Theory:
         pieces: list[tuple[int, set[str]]],
         most: int = 1,
     ) -> Iterator[str]:
-        """The sentence that says that these pieces do not move once, to so many times, in a step or in each microbatch.
+        """A sentence if these pieces (bytes, axes) do not move over ``axis`` once, or up to ``most`` times.
 
-        A piece moves over all its axes at once where the budget has such a line; else over one after the other, and
-        over this one whole or in the shards that the others make of it.
+        If the budget has a line for all axes of a piece, it moves over all at once. Else it moves over one axis after
+        the other, in an order that the compiler chooses: over this axis whole, or as the shard left by the others.
         """
         own = [
             line
@@ -111,10 +117,10 @@ class Theory:
     def detour(
         self, payload: str, done: str, operation: Operation, pieces: list[tuple[int, set[str]]], most: int = 1
     ) -> Iterator[str]:
-        """The sentence that says that a device receives more or less of these pieces than it lacks.
+        """A sentence if a device receives more or less of these pieces (bytes, axes) than it lacks.
 
-        Over several axes one after the other it receives as much as over all at once, in whatever order the compiler
-        takes them: of a piece of S bytes over n devices S·(n − 1)/n. Each axis alone says less.
+        In whatever order the axes are taken, of a piece of S bytes over n devices a device receives S·(n − 1)/n. This
+        is sharper than the range that `mismatch` admits for each axis.
         """
         axes = {axis for _, several in pieces if len(several) > 1 for axis in several}
         own = [
@@ -126,29 +132,31 @@ class Theory:
         mesh = self.case.mesh
         seen = sum(lacking(bytes_of(self.case, of, self.collectives), over, mesh) for over, of in lanes.items())
         once = sum(lacking(size, over, mesh) for size, over in pieces if axes & over)
-        received = f"{payload} {done} over {'×'.join(sorted(axes))}, and received"
+        received = f"{payload} that a device receives, {done} over {'×'.join(sorted(axes))}"
         yield from self.judged(received, seen, (once, once * most), most, own)
 
     def judged(
-        self, what: str, seen: float, allowed: tuple[float, float], most: int, own: list[Communication]
+        self, what: str, seen: float, bounds: tuple[float, float], most: int, own: list[Communication]
     ) -> Iterator[str]:
-        """The sentence that says that this is neither seen once, to so many times, in a step nor in each microbatch."""
-        parts = self.case.contract.microbatches
-        if not any(allowed[0] * times <= seen <= allowed[1] * times for times in (1, parts)):
-            source = f"theory: by shapes and layouts {'once' if most == 1 else 'once or twice'}"
-            source += f", or so in each of {parts} microbatches" if parts > 1 else ""
-            source += f", {self.case.contract.compute_dtype} counted as float32" if mixed(self.case) else ""
-            source += "; that the budget agrees with the step proves nothing"
-            budget = "; ".join(map(str, own)) or f"no line for {what}"
-            yield f"{what}: {compared(seen, allowed[1], 'bytes')}; {source}; budget: {budget}"
+        """A sentence if the bytes seen are not within ``bounds``, nor within that many per microbatch."""
+        (low, high), parts = bounds, self.case.contract.microbatches
+        if any(low * times <= seen <= high * times for times in (1, parts)):
+            return
+        amount = unequal(seen, low, "bytes")
+        if low < high:
+            saw = "an unknown number" if seen == inf else f"{seen:,}"
+            amount = f"expected {low:,} to {high:,} bytes, saw {saw}"
+        source = f"theory, from shapes and layouts alone: {'once' if most == 1 else 'once or twice'} per step"
+        source += ", or per microbatch" if parts > 1 else ""
+        source += f", {self.case.contract.compute_dtype} counted as float32" if mixed(self.case) else ""
+        yield f"{what}: {amount}; {source}; budget: {'; '.join(map(str, own)) or 'no such line'}"
 
 
 def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
-    """That of a case; ends the test as not supported where its contract does not say how all leaves lie.
+    """The theory of a case; ends the test as not supported if its contract leaves a layout open.
 
-    Parameters are computed with whole along the axes that split examples or tokens, unless ``computed`` says otherwise.
-    Where activations move over such an axis, as tokens do that travel to their experts, it may split a parameter in use
-    as well: a contract that does not say then ends the test.
+    In use, a parameter is not sharded over batch axes, unless ``computed`` says otherwise. If activations move over a
+    batch axis, as tokens on their way to experts, it may shard a parameter in use too: then ``computed`` is needed.
     """
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.promised(case.contract.gradients, "layout of the gradients")
@@ -164,9 +172,9 @@ def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
 
 
 def moved(case: Case, leaf: LeafLayout) -> Moved:
-    """Where a parameter and its gradient go. One whose gradient has no layout is frozen, and has none.
+    """How a parameter and its gradient move. A parameter whose gradient has no layout is frozen.
 
-    Raises ``LookupError`` where ``computed`` has no pattern that matches it.
+    Raises ``LookupError`` if no pattern of ``computed`` matches it.
     """
     contract, axes, at_rest = case.contract, {*data_axes(case)}, set(spec_axes(leaf.declared or ()))
     in_use = at_rest - axes if contract.computed is None else set(spec_axes(contract.spec("computed", leaf.path)))
@@ -178,15 +186,15 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
 
 
 def lacking(size: float, axes: Iterable[str], mesh: Mapping[str, int]) -> float:
-    """What a device lacks of a piece that it has one part of."""
+    """The bytes of a piece that a device lacks if it holds one of the parts that ``axes`` split it into."""
     return size if size == inf else size - size // prod(mesh[axis] for axis in axes)
 
 
 def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Collective]) -> float:
-    """Bytes that a step is seen to move in the lanes of these lines of its budget, less what else it lists there.
+    """Bytes that ``collectives`` move in the lanes of these lines, less what other lines of the budget list there.
 
-    What moves in ``compute_dtype`` counts as if it moved in float32: the contract leaves open on which side of a
-    collective a cast stands, but not how many elements move. Infinite where a count is unknown.
+    Bytes in ``compute_dtype`` count as float32: the contract leaves open on which side of a collective a cast stands,
+    but not how many elements move. Infinite if a count is unknown.
     """
     budget, lanes = case.contract.step or (), {(line.operation, line.axes) for line in lines}
     entries = [e for traffic in compare_traffic(collectives, budget) if traffic.lane in lanes for e in traffic.entries]

@@ -9,22 +9,22 @@ from suites.twins import unaccumulated
 
 @pytest.mark.clause("COM-9", applies=both(accumulates, moves("gradients")))
 def test_accumulation_reduces_once(case, cases, observation, observe_also, judge):
-    """Gradient accumulation over k microbatches MUST reduce as many gradient bytes as a step without it, or k times as
-    many where the budget says so."""
-    twin = judge.promised(unaccumulated(case, cases), "form that takes the batch whole to compare with")
+    """Gradient accumulation over k microbatches MUST reduce as many gradient bytes as a step without it (or k times as
+    many, if its budget says so)."""
+    twin = judge.counterpart(unaccumulated(case, cases), "form that takes the batch whole")
     seen, budgeted, lines = gradient_bytes(case, observation, judge)
     once, budgeted_once, _ = gradient_bytes(twin, observe_also(twin), judge)
     times = budgeted / budgeted_once
     judge.ratio(seen / (times * once))
     if times not in (1, case.contract.microbatches):
-        expected = f"expected 1 or {case.contract.microbatches}"
-        judge.fail([f"the budget reduces gradients {times:g} times those of {twin.id}; {expected}; budget: {lines}"])
+        expected = f"expected 1 or {case.contract.microbatches} times those of {twin.id}, saw {times:g} times"
+        judge.fail([f"gradients reduced by the budget: {expected}; budget: {lines}"])
     source = f"{times:g} times what {twin.id} reduces; budget: {lines}"
     judge.equal("gradients reduced in a step", seen, int(times) * once, "bytes", source)
 
 
 def gradient_bytes(case, observation, judge):
-    """Bytes of gradients that a step reduces, seen and budgeted, and the lines that say so."""
+    """Bytes of gradients that a step reduces, seen and budgeted, and the budget's lines for them."""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     own = [line for line in budget if line.payload == "gradients"]
     seen = bytes_of(case, own, judge.see(observation.programs.step.collectives))

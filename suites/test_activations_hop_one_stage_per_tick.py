@@ -1,4 +1,4 @@
-"""A pipeline's only traffic between stages: what one hands on to the next."""
+"""A pipeline's only traffic between stages: what one sends to the next."""
 
 import pytest
 
@@ -9,10 +9,10 @@ from suites.applicability import pipelined
 
 @pytest.mark.clause("COM-8", applies=pipelined)
 def test_activations_hop_one_stage_per_tick(case, observation, judge):
-    """Activations MUST hop from stage to stage by one collective-permute a tick: with M microbatches and S stages of V
-    chunks V·M + S − 1 times in the forward pass, and in the step once for each tick of the schedule; once each way in
-    those from the first backward to the last forward, if a stage is there handed an activation and a gradient at once.
-    No parameter MUST move between stages."""
+    """Activations MUST move from stage to stage by exactly one collective-permute per tick, and no parameter. (M
+    microbatches, S stages of V chunks: V·M + S − 1 ticks in the forward pass. In the step, one per tick of the
+    schedule; from the first backward to the last forward one each way, if a stage there receives an activation and a
+    gradient in the same tick.)"""
     counts = count(case.strategy.schedule)
     forwards = counts.chunks * counts.microbatches + counts.stages - 1
     for what, expected in (("forward", forwards), ("step", counts.ticks + counts.crossed)):
@@ -20,32 +20,27 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
         hops = {(line.operation, line.axes) for line in budget if line.operation == "collective-permute"}
         between = {axis for _, axes in hops for axis in axes}
         if not hops:
-            judge.fail(
-                [f"{what}: no line of the budget is a collective-permute; budget: {'; '.join(map(str, budget))}"]
-            )
+            lines = "; ".join(map(str, budget)) or "no line"
+            judge.fail([f"{what}: expected a collective-permute in the budget, saw none; budget: {lines}"])
         seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if traffic.lane in hops and not traffic.exact))
+        for traffic in seen:
+            executions = [entry.executions for entry in traffic.entries]
+            if traffic.lane in hops and executions != [expected]:
+                over, lines = "×".join(traffic.lane[1]), "; ".join(map(str, traffic.lines))
+                saw = " and ".join(map(str, executions)) or "none"
+                runs = f"collective-permute over {over}: expected {expected} executions, saw {saw}"
+                judge.fail([f"{what}: {runs}; {ticks_of(what, counts)}; budget: {lines}"])
+        judge.traffic(what, (traffic for traffic in seen if between & set(traffic.lane[1]) and not traffic.lines))
         judge.clear(
-            f"{what}: collective-permute over {'×'.join(traffic.lane[1])} runs {executions} times, "
-            f"expected {expected}, {ticks_of(what, counts)}; budget: {'; '.join(map(str, traffic.lines))}"
-            for traffic in seen
-            if traffic.lane in hops
-            if (executions := [entry.executions for entry in traffic.entries]) != [expected]
-        )
-        allowed = ("activations", "gradients", "metrics")
-        judge.traffic(
-            what,
-            (
-                traffic
-                for traffic in seen
-                if between & set(traffic.lane[1])
-                if not traffic.lines or any(line.payload not in allowed for line in traffic.lines)
-            ),
+            f"{what}: expected only activations, gradients and metrics between stages; budget: {line}"
+            for line in budget
+            if between & set(line.axes) and line.payload not in ("activations", "gradients", "metrics")
         )
 
 
 def ticks_of(what, counts):
-    """The expected number, in words."""
+    """Why so many executions are expected."""
     if what == "forward" or not counts.crossed:
-        return "once a tick"
-    return f"once in each of {counts.ticks} ticks, and once more, the other way, in {counts.crossed} of them"
+        return "one per tick"
+    return f"one in each of {counts.ticks} ticks, and a second one, the other way, in {counts.crossed} of them"

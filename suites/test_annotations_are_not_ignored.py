@@ -1,4 +1,4 @@
-"""A misspelt or inert annotation raises nothing: the parameter is just everywhere."""
+"""A misspelt or inert annotation raises no error: the parameter is silently replicated."""
 
 from math import prod
 
@@ -10,14 +10,14 @@ from suites.applicability import distributed, splits
 
 
 def may_be_annotated(case):
-    """The contract splits parameters or is open, or the framework has annotations of its own."""
+    """The contract shards parameters or leaves it open, or the framework has annotations of its own."""
     return splits("parameters")(case) or (distributed(case) and case.strategy.framework == "nnx")
 
 
 @pytest.mark.clause("SHD-6", applies=may_be_annotated)
 def test_annotations_are_not_ignored(case, observation, judge):
-    """A parameter that the contract declares sharded, or an array that Flax NNX's own metadata does, MUST NOT be whole
-    on any device: also where the contract, written down from what was seen, has it so."""
+    """An array that is declared sharded, by the contract or by Flax NNX's own metadata, MUST NOT be whole on any
+    device. (NNX's metadata counts even if the contract, written from what was seen, says replicated.)"""
     seen = observation.initialisation
     annotated = judge.see(seen.annotated)
     parameters = judge.see(seen.layouts.parameters) if case.contract.parameters is not None else ()
@@ -29,8 +29,8 @@ def test_annotations_are_not_ignored(case, observation, judge):
     if not sharded:
         judge.see(NotSupported("neither the contract nor the framework's metadata declares a parameter sharded"))
     judge.clear(
-        f"{leaf.path} is declared {leaf.declared_spec} and lies as {leaf.spec}: {whole} of {len(leaf.shards)} devices "
-        f"hold all of its {leaf.shape}, allowed are none; the annotation was ignored"
+        f"{leaf.path} {leaf.shape}, after init: expected {leaf.declared_spec}, is {leaf.placed}; "
+        f"{whole} of {len(leaf.shards)} devices hold all of it: the annotation is ignored"
         for leaf in sharded
         if (whole := sum(shard.shape == leaf.shape for shard in leaf.shards))
     )

@@ -17,12 +17,11 @@ def judge_program(what, case, observation, judge):
 
 @pytest.mark.clause("COM-11")
 def test_bytes_equal_theory(case, observation, judge):
-    """Of what its budget lists, the bytes that a train step moves MUST equal the theoretical bytes of the strategy:
-    ratio 1.000."""
+    """The train step MUST move exactly the theoretical bytes of everything that its budget lists (ratio 1.000)."""
     judge_program("step", case, observation, judge)
 
 
 @pytest.mark.clause("COM-11")
 def test_forward_bytes_equal_theory(case, observation, judge):
-    """Of what its budget lists, the bytes that the forward pass moves MUST equal the theoretical ones: ratio 1.000."""
+    """The forward pass MUST move exactly the theoretical bytes of everything that its budget lists (ratio 1.000)."""
     judge_program("forward", case, observation, judge)

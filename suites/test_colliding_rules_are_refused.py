@@ -1,4 +1,4 @@
-"""Two logical names on one mesh axis: no device could hold such a shard, and a spec that drops one is a silent copy."""
+"""Two logical axes of an array on one mesh axis: no such sharding exists, and dropping one of them replicates."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from suites.applicability import splits
 
 @pytest.mark.clause("SHD-8", applies=splits("parameters"))
 def test_colliding_rules_are_refused(case, judge):
-    """Rules that put two logical axes of one array on one mesh axis MUST be refused with an error that names both, the
-    mesh axis and the array."""
+    """Rules that put two logical axes of one array on one mesh axis MUST be refused with an error that names both
+    logical axes, the mesh axis and the array."""
     judge.needs(case, "logical_axes", "lay_out")
     several = ((path, axes) for path, axes in leaves(case.strategy.logical_axes) if len(set(axes)) > 1)
     path, (one, other, *_) = next(several)
@@ -17,13 +17,13 @@ def test_colliding_rules_are_refused(case, judge):
     case.strategy.lay_out({one: mesh_axis})
     message = refusal(case.strategy, {one: mesh_axis, other: mesh_axis})
     named = (one, other, mesh_axis, path)
-    accepted = f"{path}: {one} and {other} were both put on {mesh_axis}"
-    judge.clear([] if message else [f"{accepted}; expected an error that names {', '.join(named)}"])
-    judge.clear(f"{path}: the error does not name {name}: {message!r}" for name in named if name not in message)
+    expected = f"{path}: expected an error that names {', '.join(named)}"
+    judge.clear([] if message else [f"{expected}, saw none: {one} and {other} are both put on {mesh_axis}"])
+    judge.clear(f"{expected}, saw one without {name}: {message!r}" for name in named if name not in message)
 
 
 def refusal(strategy, rules):
-    """What rules are refused with; empty where they are not."""
+    """The text of the error that these rules raise; empty if they raise none."""
     try:
         strategy.lay_out(rules)
     except Exception as error:

@@ -7,9 +7,9 @@ import pytest
 
 @pytest.mark.clause("CMP-3")
 def test_compile_facts_are_recorded(observation, judge):
-    """Compile seconds and FLOPs MUST be recorded for the train step."""
+    """The compile seconds and FLOPs of the train step MUST be recorded."""
     step = observation.programs.step
     for name, seen in (("compile seconds", step.compile_seconds), ("FLOPs", step.flops)):
         value = judge.see(seen)
         if not (math.isfinite(value) and value > 0):
-            judge.fail([f"{name} of the step: {value} was recorded, expected a positive number"])
+            judge.fail([f"{name} of the step: expected a positive number, saw {value}"])

@@ -1,4 +1,4 @@
-"""One device's dropout is everybody's: masks belong to elements, not to devices."""
+"""Dropout masks belong to elements of an array, not to devices."""
 
 import pytest
 
@@ -8,17 +8,18 @@ from suites.twins import agree_steps
 
 
 def key(case):
-    """What the same training under several strategies shares."""
+    """Equal for the same training under several strategies."""
     strategy = case.strategy
     return strategy.framework, strategy.model, getattr(strategy, "variant", ""), case.target
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, lambda case: getattr(case.strategy, "draws", False)))
 def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also, truth, judge):
-    """Dropout and other random draws MUST NOT depend on the mesh: gradients and every step agree with one device's."""
+    """Random draws, such as dropout masks, MUST NOT depend on the mesh. (The first gradients and every step are
+    compared with those of one device.)"""
     judge.needs(case, "optimizer_state", "parameters")
     alone = [other for other in cases if on_one_device(other) and key(other) == key(case)]
-    twin = judge.promised(alone[0] if alone else None, "form on one device to compare with")
+    twin = judge.counterpart(alone[0] if alone else None, "form on one device")
     other, names = observe_also(twin), (twin.id, case.id)
     gradients = judge.see(other.gradients.values), judge.see(observation.gradients.values)
     steps = judge.see(other.training.steps), judge.see(observation.training.steps)

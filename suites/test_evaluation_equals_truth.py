@@ -1,4 +1,4 @@
-"""Sums and counts to the very end: a mean of means weighs the examples of a short batch more."""
+"""Metrics are sums and counts to the end: a mean of means gives the examples of a short batch more weight."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from meshproof.observing.training import evaluation_set
 
 @pytest.mark.clause("MSK-1", applies=lambda case: has_member(case.strategy, "evaluate"))
 def test_evaluation_equals_truth(case, observation, judge):
-    """An evaluation set whose last batch is short, and so padded, masked and uneven across devices, MUST give the loss
-    of the examples alone, and exactly their accuracy."""
+    """Evaluation with a short last batch MUST give the loss and the accuracy of the valid examples alone. (That batch
+    is padded, masked and uneven across devices. The loss is held to its bound, the accuracy to the example.)"""
     truth = getattr(case.strategy, "truth", None)
     if not has_member(truth, "evaluate"):
         judge.see(NotSupported("the strategy's truth has no evaluate"))
@@ -21,12 +21,13 @@ def test_evaluation_equals_truth(case, observation, judge):
     parameters = nest(judge.see(observation.training.steps)[-1].parameters)
     true = truth.evaluate(parameters, evaluation_set(list(case.strategy.batches(STEPS))))
     judge.clear(
-        f"{name}: counted over {count} examples, the evaluation set has {true.count}"
+        f"{name}: expected a count of {true.count} examples, saw {count}"
         for name, (_, count) in seen.items()
         if count != true.count
     )
     if true.doubtful:
-        judge.fail([f"{true.doubtful} of {true.count} examples are too near to two classes to be judged"])
-    source = f"truth, of {true.count} examples"
+        doubtful = f"rounding may change the class of {true.doubtful} of {true.count} examples; use other data"
+        judge.fail([f"the accuracy cannot be judged exactly: {doubtful}"])
+    source = f"truth, over {true.count} examples"
     judge.equal("counted as correct", seen["correct"][0], true.correct, "examples", source)
     judge.numbers([judge_loss(seen["loss"][0], true.loss, true.deviation, "summed loss")])

@@ -13,7 +13,7 @@ from suites.applicability import in_float32
 
 @pytest.mark.clause("NUM-10")
 def test_everything_is_finite(case, observation, judge):
-    """Every value of a run MUST be finite: in the state, and in all that the strategy shows."""
+    """Every value of a run MUST be finite, in the state and in all that the strategy returns."""
     seen = {}
     if has_member(case.strategy, "parameters"):
         seen["initial"] = judge.see(observation.start.parameters)

@@ -6,16 +6,17 @@ from suites.twins import agree_steps
 
 
 def key(case):
-    """What two forms of one strategy share."""
+    """Equal for the forms of one strategy."""
     strategy = case.strategy
     return strategy.name, strategy.model, getattr(strategy, "variant", ""), case.mesh, case.target
 
 
 @pytest.mark.clause("NUM-8", applies=lambda case: case.strategy.framework != "jax")
 def test_frameworks_agree(case, cases, observation, observe_also, truth, judge):
-    """Plain JAX, NNX and Linen forms of one strategy MUST agree at every step."""
+    """The plain JAX, NNX and Linen forms of one strategy MUST agree on loss, optimizer state and parameters at every
+    step."""
     judge.needs(case, "optimizer_state", "parameters")
     twins = [other for other in cases if other.strategy.framework == "jax" and key(other) == key(case)]
-    twin = judge.promised(twins[0] if twins else None, "plain JAX form of this strategy to compare with")
+    twin = judge.counterpart(twins[0] if twins else None, "plain JAX form of this strategy")
     own, other = judge.see(observation.training.steps), judge.see(observe_also(twin).training.steps)
     judge.numbers(agree_steps(other, own, truth.rounding.steps, (twin.id, case.id)))

@@ -1,4 +1,4 @@
-"""What FSDP is for."""
+"""FSDP exists to save memory."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from suites.applicability import both, moves, pipelined, splits_not, unless
 
 
 def peak(program, judge):
-    """Bytes per device that a step needs at once: arguments, temporaries, and outputs that alias no argument."""
+    """Bytes per device that a program needs at once: arguments, temporaries, and outputs that alias no argument."""
     memory = judge.see(program.memory)
     return memory.arguments + memory.temporary + memory.outputs - memory.aliased
 
 
 def is_data_parallel_twin(case, other):
-    """The same model on as many devices, with every parameter and all optimizer state whole."""
+    """The same model on as many devices, with parameters and optimizer state replicated."""
     same = all(
         getattr(case.strategy, name, "") == getattr(other.strategy, name, "")
         for name in ("framework", "model", "variant")
@@ -25,11 +25,11 @@ def is_data_parallel_twin(case, other):
 def test_fsdp_peaks_below_data_parallel(case, cases, observation, observe_also, judge):
     """FSDP's peak memory MUST be below that of data parallelism on as many devices.
 
-    Not in a pipeline, whose stage holds its own layers whole for all microbatches.
+    Not judged in a pipeline: a stage holds its own layers whole for all microbatches.
     """
     judge.promised(case.contract.step, "communication budget of the train step")
     twins = [other for other in cases if is_data_parallel_twin(case, other)]
-    twin = judge.promised(twins[0] if twins else None, "data parallel form to compare with")
+    twin = judge.counterpart(twins[0] if twins else None, "data parallel form")
     own, whole = peak(observation.programs.step, judge), peak(observe_also(twin).programs.step, judge)
     judge.margin(own, whole)
     if own >= whole:

@@ -1,4 +1,4 @@
-"""Once: not left out, not twice, not over another axis."""
+"""Gradients are reduced once: not left out, not twice, not over another axis."""
 
 import pytest
 
@@ -12,8 +12,9 @@ SCALARS = 64
 
 @pytest.mark.clause("COM-2", applies=reduces)
 def test_gradients_are_reduced_once(case, observation, judge):
-    """Every gradient byte MUST be reduced exactly once, or once a microbatch, over the data axis, and over every axis
-    that splits examples or their tokens but not the parameter in use; besides it only scalar metrics."""
+    """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
+    batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
+    scalar metrics are reduced besides.)"""
     budget = judge.promised(case.contract.step, "communication budget of the train step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -24,16 +25,18 @@ def test_gradients_are_reduced_once(case, observation, judge):
     for line in budget:
         if line.payload == "metrics":
             allowed = SCALARS * case.contract.microbatches
-            judge.at_most(f"budget: {line}", line.bytes, allowed, "bytes", f"theory: scalars, {SCALARS} bytes of them")
-    judge.measured(list(theory(case, observation, judge).reductions()))
+            source = f"scalars, {SCALARS} bytes per microbatch; budget: {line}"
+            judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", source)
+    judge.clear(theory(case, observation, judge).reductions())
 
 
 def stray(case, budget, useful):
-    """Lines of a budget that are no gradient's way: between devices that do the same, or of data parallelism."""
+    """Lines that no such budget may have: gradients between devices that do the same, or more than data parallelism."""
     open_parts = None in (case.contract.batch, case.contract.parameters)
     for line in budget:
         idle = set(line.axes) - useful
         if line.payload == "gradients" and idle and not open_parts:
-            yield f"budget: {line}; but {'×'.join(sorted(idle))} splits neither examples nor a parameter"
+            over = "×".join(sorted(idle))
+            yield f"expected no gradients over {over}, which splits neither examples nor parameters; budget: {line}"
         if line.payload not in ("gradients", "metrics") and data_parallel(case):
-            yield f"budget: {line}; but where every device has the whole model, only gradients and metrics need move"
+            yield f"expected only gradients and metrics to move, as every device has the whole model; budget: {line}"

@@ -1,4 +1,4 @@
-"""A model that only fits in shards must be born in shards."""
+"""A model that only fits in shards must be initialised in shards."""
 
 from math import prod
 
@@ -10,8 +10,9 @@ from suites.applicability import splits
 
 @pytest.mark.clause("MEM-3", applies=splits("parameters"))
 def test_init_holds_no_whole_parameter(case, observation, judge):
-    """Sharded init MUST never hold a whole sharded parameter on any device: while it runs, no array on a device is
-    larger than the largest shard of the state, and none has the shape of a sharded parameter, unless a shard has it."""
+    """Sharded init MUST NOT hold a whole sharded parameter on any device at any time. (While it runs, no array on a
+    device is larger than the largest shard of the state, and none has the shape of a sharded parameter unless a shard
+    has that shape.)"""
     judge.promised(case.contract.parameters, "layout of the parameters")
     held, layouts = judge.see(observation.initialisation.held), observation.initialisation.layouts
     parameters = judge.see(layouts.parameters)
@@ -23,10 +24,11 @@ def test_init_holds_no_whole_parameter(case, observation, judge):
     }
     largest, path = max(held, key=lambda array: array.elements), max(shards, key=lambda path: prod(shards[path]))
     source = f"theory: the largest shard of the state, that of {path}"
-    judge.at_most(f"init holds {spelled(largest)}", largest.elements, prod(shards[path]), "elements", source)
+    what = f"largest array while init runs, {spelled(largest)}"
+    judge.at_most(what, largest.elements, prod(shards[path]), "elements", source)
     judge.clear(
-        f"init holds {spelled(array)}, the shape of {leaf.path} whole; allowed is {list(shards[leaf.path])} of it, "
-        f"for declared is {leaf.declared_spec}"
+        f"{leaf.path}, while init runs: expected shards of shape {list(shards[leaf.path])} ({leaf.declared_spec}), "
+        f"saw {spelled(array)}, all of it"
         for leaf in parameters
         for array in held
         if array.dimensions == leaf.shape and leaf.shape not in shards.values()
@@ -34,5 +36,5 @@ def test_init_holds_no_whole_parameter(case, observation, judge):
 
 
 def spelled(array):
-    """As HLO spells it."""
+    """An array in HLO's notation, such as ``f32[784, 128]``."""
     return f"{array.dtype}{list(array.dimensions)}"

@@ -8,10 +8,11 @@ DEPRECATED = ("DeprecationWarning", "FutureWarning")
 
 @pytest.mark.clause("API-1")
 def test_interfaces_exist_and_warn_of_nothing(observation, judge):
-    """Every interface that a training run uses MUST exist, take what it is given, and warn of no deprecation."""
+    """Every interface that a training run uses MUST exist, accept its arguments, and raise no deprecation warning."""
     judge.see(observation.training.steps)
     judge.clear(
-        f"{warned} (at {warned.at}); expected no deprecation: replace it, or expect it in a file of expectations"
+        f"expected no deprecation, saw {warned} (at {warned.at}); replace the call, or list it in a file of "
+        f"expectations"
         for warned in observation.warnings
         if warned.category.endswith(DEPRECATED)
     )

@@ -1,4 +1,4 @@
-"""The curve that everybody looks at, held to rounding instead of to the eye."""
+"""The curve that everybody looks at, judged by a rounding bound instead of by eye."""
 
 import pytest
 
@@ -18,6 +18,6 @@ def test_losses_equal_truth(observation, truth, judge):
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
 def test_forward_pass_equals_truth(observation, truth, judge):
-    """The forward pass alone MUST give the first step's loss."""
+    """The loss of the forward pass alone MUST equal truth's loss of the first step."""
     loss = judge.see(observation.start.loss)
     judge.numbers([judge_loss(loss, truth.value.steps[0].loss, truth.rounding.steps[0].loss, "forward pass")])

@@ -1,4 +1,4 @@
-"""Padding is computed, and must count for nothing: wherever it lies, and however unevenly."""
+"""Padding is computed, and must count for nothing: wherever it is, and however unevenly."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from suites.applicability import both, distributed, masks, splits
 
 @pytest.mark.clause("MSK-1", applies=masks)
 def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
-    """A padded, masked batch MUST give what the truth gives of its valid examples alone, at every step."""
+    """Training on padded, masked batches MUST equal truth on their valid examples alone, at every step."""
     judge.needs(case, "optimizer_state", "parameters")
     steps, gradients = judge.see(observation.training.steps), judge.see(observation.gradients.values)
     unpadded = [without_padding(batch, case.contract.mask) for batch in case.strategy.batches(len(steps))]
@@ -20,13 +20,14 @@ def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
 
 @pytest.mark.clause("MSK-1", applies=both(masks, distributed, splits("batch")))
 def test_masks_are_uneven(case, observation, judge):
-    """Masks MUST be uneven across devices, so that a mean of means is not the mean of all."""
+    """Masks MUST be uneven across devices. (Else a mean of means would equal the mean of all examples, and hide the
+    fault.)"""
     valid = next(field for field in judge.see(observation.start.batch.fields) if field.path == case.contract.mask)
     host = np.asarray(next(iter(case.strategy.batches(1)))[case.contract.mask]).reshape(valid.shape)
     counts = {int(host[tuple(slice(*part) for part in shard.index)].sum()) for shard in valid.shards}
     if len(counts) == 1:
-        counted = f"{case.contract.mask}: every device has {counts.pop()} valid examples"
-        judge.fail([f"{counted}, allowed are numbers that differ: give some devices more than others"])
+        seen = f"saw {counts.pop()} on every device: give some devices more than others"
+        judge.fail([f"{case.contract.mask}: expected numbers of valid examples that differ, {seen}"])
 
 
 def without_padding(batch, mask):

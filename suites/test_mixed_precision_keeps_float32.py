@@ -1,4 +1,4 @@
-"""What is computed in bfloat16 is off by as much as bfloat16 explains; what is kept loses nothing."""
+"""bfloat16 compute errs by no more than bfloat16 explains; what is stored stays float32."""
 
 import numpy as np
 import pytest
@@ -8,13 +8,14 @@ from meshproof.measures.numerics import VACUOUS_IN, judge_loss, judge_trajectory
 from suites.applicability import mixed
 
 LEAST = 2.0**-8
-"""The share of its bound that a run in bfloat16 must use. Float32 uses 2⁻¹⁶ of what bfloat16 does; this is between."""
+"""The least share of its bound that a run in bfloat16 uses. Float32 uses 2⁻¹⁶ of what bfloat16 does."""
 
 
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge):
-    """bf16 compute MUST stay within the derived bf16 bound of truth, which MUST NOT exceed half of the signal, in the
-    first gradients and in loss, optimizer state and parameters after each step; and MUST be bf16, not float32."""
+    """Compute in bf16 MUST stay within the derived bf16 bound of truth, in the first gradients and in loss, optimizer
+    state and parameters after every step. (The bound is at most half of the signal. The gradients use more of it than
+    float32 would, so the compute really is bf16.)"""
     judge.needs(case, "optimizer_state", "parameters")
     vacuous, first = VACUOUS_IN[case.contract.compute_dtype], (truth.value.steps[0].loss, truth.rounding.steps[0].loss)
     forward = judge_loss(judge.see(observation.start.loss), *first, "forward pass", vacuous)
@@ -22,15 +23,14 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
     gradients, *rest = judge_trajectory(seen, truth, vacuous)
     judge.numbers([forward, gradients, *rest])
     if gradients.margin < LEAST:
-        judge.fail(
-            [f"no gradient uses more than {gradients.margin:.2g} of its bound: {case.contract.compute_dtype} would"]
-        )
+        expected = f"expected errors of {case.contract.compute_dtype} compute, at least {LEAST:.2g} of the bound"
+        judge.fail([f"gradients of step 1: {expected}, saw at most {gradients.margin:.2g}: this was float32"])
 
 
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_masters_are_float32(case, observation, judge):
-    """Parameters, optimizer state, gradients and loss MUST be float32 at every step: by their dtype, and by digits that
-    bf16 cannot hold."""
+    """Parameters, optimizer state, gradients and loss MUST be float32 at every step. (By their dtype, and by digits
+    that bf16 cannot hold.)"""
     judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
@@ -38,7 +38,7 @@ def test_masters_are_float32(case, observation, judge):
         f"step {n}": {"parameters": s.parameters, "state": s.optimizer_state} for n, s in enumerate(steps, start=1)
     }
     judge.clear(
-        f"{path} is {value.dtype}, expected float32"
+        f"{path}: expected float32, is {value.dtype}"
         for path, value in leaves(kept)
         if value.dtype.kind != "i" and value.dtype != np.float32
     )
@@ -47,12 +47,12 @@ def test_masters_are_float32(case, observation, judge):
     reduced = case.contract.explicit and case.contract.moves("gradients")
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})
     judge.clear(
-        f"{path} has no digit that bfloat16 could not hold: it was rounded to bfloat16"
+        f"{path}: expected digits that bfloat16 cannot hold, saw none: it was rounded to bfloat16"
         for path, value in leaves(digits)
         if value.dtype.kind != "i" and held_in_bfloat16(value)
     )
 
 
 def held_in_bfloat16(value):
-    """Whether the upper half of a float32 holds every element: bfloat16 is no more than that."""
+    """Whether the lower 16 bits of every float32 are zero: bfloat16 is its upper 16."""
     return not (np.asarray(value, np.float32).view(np.uint32) & 0xFFFF).any()

@@ -6,7 +6,7 @@ from meshproof.measures.traffic import compare_traffic
 
 
 def judge_program(what, case, observation, judge):
-    """Whatever moves must stand in the budget of this program."""
+    """Every lane that moves bytes must have a line in the budget of this program."""
     budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
     seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
     judge.traffic(what, (traffic for traffic in seen if not traffic.lines))
@@ -14,11 +14,11 @@ def judge_program(what, case, observation, judge):
 
 @pytest.mark.clause("COM-10")
 def test_nothing_else_moves(case, observation, judge):
-    """Nothing MUST move in the train step that its budget does not list."""
+    """The train step MUST NOT move anything that its budget does not list."""
     judge_program("step", case, observation, judge)
 
 
 @pytest.mark.clause("COM-10")
 def test_nothing_else_moves_forward(case, observation, judge):
-    """Nothing MUST move in the forward pass that its budget does not list."""
+    """The forward pass MUST NOT move anything that its budget does not list."""
     judge_program("forward", case, observation, judge)

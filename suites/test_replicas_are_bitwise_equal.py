@@ -7,6 +7,6 @@ from suites.applicability import distributed
 
 @pytest.mark.clause("NUM-6", applies=distributed)
 def test_replicas_are_bitwise_equal(observation, judge):
-    """What several devices hold of one array MUST be bitwise equal on all of them after k steps."""
+    """Copies of the same part of an array MUST be bitwise equal on all devices that hold one, after k steps."""
     judge.see(observation.training.steps)
     judge.numbers([judge.see(observation.training.replicas)])

@@ -1,4 +1,4 @@
-"""Metadata is not enough: the shards themselves."""
+"""A sharding's metadata is not enough: the shards on the devices are looked at."""
 
 from math import prod
 
@@ -9,7 +9,8 @@ from meshproof.measures.layout import expected_shards
 
 @pytest.mark.clause("SHD-3")
 def test_shards_are_what_the_spec_implies(case, observation, judge):
-    """The shards on the devices MUST have the place, shape, count and bytes that the declared spec implies."""
+    """The shards of every parameter and optimizer-state leaf MUST have the positions, indices, shapes and bytes that
+    its declared PartitionSpec implies."""
     for part in ("parameters", "optimizer_state"):
         judge.promised(getattr(case.contract, part), f"layout of the {part}")
         leaves = judge.see(getattr(observation.training.layouts, part))
@@ -17,11 +18,12 @@ def test_shards_are_what_the_spec_implies(case, observation, judge):
 
 
 def problems(leaf, mesh):
-    """Where the shards of a leaf differ from what its declared spec means."""
+    """Sentences on how the shards of a leaf differ from what its declared spec implies."""
     held = {shard.position: shard for shard in leaf.shards}
     expected = dict(expected_shards(leaf.shape, leaf.declared, mesh))
     if len(held) != len(leaf.shards) or held.keys() != expected.keys():
-        yield f"{leaf.path}: shards on positions {sorted(held)}, expected one on each of {sorted(expected)}"
+        saw = sorted(shard.position for shard in leaf.shards)
+        yield f"{leaf.path}, after training: expected one shard on each of positions {sorted(expected)}, saw {saw}"
         return
     wrong = []
     for position, index in expected.items():
@@ -29,11 +31,11 @@ def problems(leaf, mesh):
         size = leaf.itemsize * prod(shape)
         if (shard.index, shard.shape, shard.bytes) != (index, shape, size):
             wrong.append(
-                f"position {position} holds part {shard.index} of shape {shard.shape} and {shard.bytes} bytes, "
-                f"declared is part {index} of shape {shape} and {size} bytes"
+                f"on position {position} expected {index} of shape {shape} in {size:,} bytes, "
+                f"saw {shard.index} of shape {shard.shape} in {shard.bytes:,} bytes"
             )
     if wrong:
         yield (
-            f"{leaf.path} {leaf.shape} lies as {leaf.spec}, declared is {leaf.declared_spec}: {len(wrong)} of "
-            f"{len(expected)} devices hold another part; {wrong[0]}"
+            f"{leaf.path} {leaf.shape}, after training: expected {leaf.declared_spec}, is {leaf.placed}; "
+            f"{len(wrong)} of {len(expected)} devices hold another part: {wrong[0]}"
         )

@@ -10,15 +10,16 @@ from suites.applicability import both, in_float32, on_one_device
 
 @pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))
 def test_single_device_gradients_equal_truth(observation, truth, judge):
-    """Single-device gradients of the first step MUST equal truth, leaf by leaf, within the derived float32 bound."""
+    """The first step's gradients on a single device MUST equal truth, leaf by leaf, within the derived float32
+    bound."""
     gradients = judge.see(observation.gradients.values)
     judge.numbers([judge_leaves(gradients, truth.value.gradients, truth.rounding.gradients, "gradients of step 1")])
 
 
 @pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))
 def test_single_device_equals_truth(case, observation, truth, judge):
-    """Single-device loss, per-leaf gradients, optimizer state and parameters MUST equal truth within the derived
-    float32 bound."""
+    """On a single device, the first step's gradients and every step's loss, optimizer state and parameters MUST equal
+    truth, leaf by leaf, within the derived float32 bound."""
     judge.needs(case, "gradients", "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     judge.numbers(judge_trajectory(Trajectory(judge.see(observation.gradients.values), steps), truth))

@@ -1,8 +1,9 @@
-"""The ladder of memory, rung by rung."""
+"""What each strategy saves in memory, to the byte."""
 
 import pytest
 
 from meshproof.measures.memory import theoretical_bytes
+from meshproof.measures.verdicts import unequal
 from suites.applicability import stored_otherwise, unless
 
 UNIT = "bytes on the fullest device"
@@ -11,12 +12,12 @@ THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"
 
 @pytest.mark.clause("MEM-1")
 def test_state_bytes_equal_theory(case, observation, judge):
-    """State bytes per device MUST equal theory: each leaf divided by the axes that its declared spec splits it over,
-    and besides them only single elements, such as step counters."""
+    """State bytes per device MUST equal theory: the sum of each leaf's bytes, divided by the mesh axes in its declared
+    spec. (Single elements, such as step counters, are left out.)"""
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
     moments = (
-        (observation.initialisation.layouts, "at birth"),
+        (observation.initialisation.layouts, "after init"),
         (observation.start.layouts, "before training"),
         (observation.training.layouts, "after training"),
     )
@@ -30,18 +31,20 @@ def test_state_bytes_equal_theory(case, observation, judge):
 
 @pytest.mark.clause("MEM-1", applies=unless(stored_otherwise))
 def test_gradient_bytes_equal_theory(case, observation, judge):
-    """Gradient bytes per device MUST equal theory: each leaf divided by the axes that its declared spec splits it
-    over."""
+    """Gradient bytes per device MUST equal theory: the sum of each leaf's bytes, divided by the mesh axes in its
+    declared spec."""
     judge.promised(case.contract.gradients, "layout of the gradients")
     leaves = judge.see(observation.gradients.layout)
-    judge.declared(leaves)
+    judge.declared(leaves, "gradient of step 1")
     sizes = {leaf: theoretical_bytes([leaf], case.mesh) for leaf in leaves}
     seen = sum(leaf.bytes_per_device for leaf in leaves)
     judge.equal("gradients", seen, sum(sizes.values()), UNIT, f"{THEORY}; {furthest(sizes)}")
 
 
 def furthest(sizes):
-    """The leaf whose bytes are furthest from theory, if any leaf's are."""
+    """The leaf whose bytes are furthest from theory, in words."""
     leaf = max(sizes, key=lambda leaf: abs(leaf.bytes_per_device - sizes[leaf]))
     held, size = leaf.bytes_per_device, sizes[leaf]
-    return f"furthest is {leaf.path} with {held:,} bytes for {size:,}" if held != size else "every leaf is as it says"
+    if held == size:
+        return "every parameter and optimizer-state leaf has its bytes: the rest is in other arrays of the state"
+    return f"furthest off is {leaf.path}: {unequal(held, size, 'bytes')}"

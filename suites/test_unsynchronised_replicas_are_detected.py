@@ -1,4 +1,4 @@
-"""Replicas that are never synchronised train several models at once; here they would show."""
+"""Replicas that are never synchronised train several models at once."""
 
 from itertools import combinations
 
@@ -10,17 +10,18 @@ from suites.applicability import both, moves, splits
 
 @pytest.mark.clause("ERR-2", applies=both(splits("batch"), moves("gradients")))
 def test_unsynchronised_replicas_are_detected(case, observation, judge):
-    """Devices that train on different examples MUST hold bitwise equal copies after k steps: replicas that are not
-    synchronised are detected."""
+    """Devices that train on different examples MUST hold bitwise equal copies after k steps. (Replicas that are not
+    synchronised would differ. That their examples differ is checked first.)"""
     judge.promised(case.contract.batch, "layout of the batch")
     judge.clear(
-        f"{shard} does not hold its declared part of the host batch"
+        f"{shard}: expected its declared part of the host batch, holds another"
         for shard in judge.see(observation.start.batch.displaced)
     )
     [batch] = case.strategy.batches(1)
     shares = [np.array_split(field, case.devices) for field in batch.values()]
     judge.clear(
-        f"the examples of shares {one} and {other} are equal: copies that drift apart would not show"
+        f"expected different examples on every device, saw the same in shares {one} and {other}: copies that drift "
+        f"apart would not show"
         for one, other in combinations(range(case.devices), 2)
         if all(np.array_equal(share[one], share[other]) for share in shares)
     )

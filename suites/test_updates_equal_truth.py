@@ -1,4 +1,4 @@
-"""The optimizer on its own shards: SGD with momentum in both its forms, and Adam."""
+"""The optimizer on its shards: SGD with momentum in both forms, and Adam."""
 
 import pytest
 
@@ -7,22 +7,23 @@ from suites.applicability import both, distributed, in_float32
 
 
 def judge_part(part, case, observation, truth, judge):
-    """One part of the state after every step."""
+    """Judge one part of the state after every step."""
     judge.needs(case, part)
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
+    what = part.replace("_", " ")
     judge.numbers(
-        judge_leaves(getattr(seen, part), getattr(value, part), getattr(rounding, part), f"{part} after step {number}")
+        judge_leaves(getattr(seen, part), getattr(value, part), getattr(rounding, part), f"{what} after step {number}")
         for number, (seen, value, rounding) in enumerate(steps, start=1)
     )
 
 
 @pytest.mark.clause("NUM-3", applies=both(distributed, in_float32))
 def test_optimizer_state_equals_truth(case, observation, truth, judge):
-    """Optimizer state of every distributed strategy MUST equal truth after each of k steps."""
+    """The optimizer state of every distributed strategy MUST equal truth after each of k steps."""
     judge_part("optimizer_state", case, observation, truth, judge)
 
 
 @pytest.mark.clause("NUM-3", applies=both(distributed, in_float32))
 def test_parameters_equal_truth(case, observation, truth, judge):
-    """Parameters of every distributed strategy MUST equal truth after each of k steps."""
+    """The parameters of every distributed strategy MUST equal truth after each of k steps."""
     judge_part("parameters", case, observation, truth, judge)

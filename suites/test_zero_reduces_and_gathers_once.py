@@ -11,21 +11,21 @@ from suites.derived import lacking
 
 
 def updated_over(case):
-    """The mesh axes over which optimizer state is split and no parameter is."""
+    """The mesh axes that shard optimizer state but no parameter."""
     split = axes_of(case, "optimizer_state") - axes_of(case, "parameters")
     return {axis for axis in split if case.mesh[axis] > 1}
 
 
 def updates_in_shards(case):
-    """Each device updates its own part of what it then has whole; or optimizer state is left open."""
+    """Each device updates its shard of a parameter that is then replicated; or optimizer state is left open."""
     open_state = case.contract.optimizer_state is None and case.contract.parameters is not None
     return distributed(case) and (open_state or bool(updated_over(case)))
 
 
 @pytest.mark.clause("COM-3", applies=updates_in_shards)
 def test_zero_reduces_and_gathers_once(case, observation, judge):
-    """Over an axis that shards optimizer state and no parameter, gradients MUST be reduced and updated parameters
-    gathered, each byte exactly once, and the forward pass MUST gather nothing."""
+    """Over an axis that shards optimizer state but no parameter, every gradient byte MUST be reduced once and every
+    updated parameter byte gathered once per step. (The forward pass gathers no parameter.)"""
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
     over = updated_over(case)
     for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):
@@ -33,7 +33,7 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         seen = compare_traffic(judge.see(program.collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if not traffic.exact))
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]
-        judge.clear(f"{what}: parameters are gathered; budget: {line}" for line in gathers if what == "forward")
+        judge.clear(f"{what}: expected no gathered parameters; budget: {line}" for line in gathers if what == "forward")
     leaves = judge.see(observation.start.layouts.optimizer_state)
     split = {leaf.path.partition("/")[2]: (leaf, set(spec_axes(leaf.declared or ()))) for leaf in leaves}
     lacked = 0
@@ -41,5 +41,7 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         in_use = leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)
         lacked += lacking(in_use, axes & over, case.mesh)
     received = sum(lacking(line.bytes, line.axes, case.mesh) for line in gathers)
-    source = f"what it lacks of those updated in shards; budget: {'; '.join(map(str, gathers)) or 'no such line'}"
+    source = (
+        f"theory: the parts that it does not update itself; budget: {'; '.join(map(str, gathers)) or 'no such line'}"
+    )
     judge.equal("parameters that a device receives", received, lacked, "bytes", source)

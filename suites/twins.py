@@ -14,17 +14,17 @@ from meshproof.observing.subject import STEPS
 
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:
-    """The same trainer, taking its batches whole, or else one that promises as much in another form."""
+    """The same trainer without accumulation, or else another form of it with the same contract."""
     return without(case, cases, microbatches=1)
 
 
 def unrematerialised(case: Case, cases: Sequence[Case]) -> Case | None:
-    """The same trainer, keeping all activations, or else one that promises as much in another form."""
+    """The same trainer without recomputation, or else another form of it with the same contract."""
     return without(case, cases, rematerialises=False, spared=None)
 
 
 def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
-    """One that promises these things and otherwise the same, but for its traffic; the same strategy if there is."""
+    """A case whose contract is the same but for ``promises`` and the step's budget; of the same strategy, if any is."""
     whole = replace(case.contract, step=None, explicit=False, **promises)
     alike = [
         other
@@ -35,10 +35,10 @@ def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
 
 
 def share_truth(case: Case, other: Case) -> bool:
-    """Whether two cases must compute the same numbers, on the same mesh: by their truths.
+    """Whether two cases must compute the same numbers on the same mesh.
 
-    Or, where a truth may have been bent to fit one of them, because they are one strategy of one model, and start from
-    the same values on the same examples.
+    Either their truths are equal, or they are one strategy of one model that starts from the same values on the same
+    examples: then one of the truths may have been bent to fit its trainer, and the comparison shows it.
     """
     names, (one, two) = ("framework", "model"), (case.strategy, other.strategy)
     if any(getattr(one, name) != getattr(two, name) for name in names):
@@ -50,7 +50,7 @@ def share_truth(case: Case, other: Case) -> bool:
 
 
 def start(case: Case) -> str:
-    """A name for the values and the examples that a case trains from."""
+    """A digest of the start values and the examples that a case trains from."""
     strategy: Any = case.strategy
     return digest([strategy.truth.initial_parameters(), *strategy.batches(STEPS)])
 
@@ -62,7 +62,7 @@ def agree_steps(
     names: tuple[str, str],
     vacuous: float = VACUOUS,
 ) -> Iterator[Verdict]:
-    """Whether two runs agree on everything that each step left."""
+    """Verdicts on whether two runs agree on loss, optimizer state and parameters after every step."""
     for number, steps in enumerate(zip(left, right, rounding, strict=True), start=1):
         yield agree(*({"loss": step.loss} for step in steps), f"loss of step {number}", names, vacuous)
         yield agree(*(step.optimizer_state for step in steps), f"optimizer state after step {number}", names, vacuous)

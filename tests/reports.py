@@ -6,8 +6,8 @@ from tests.unit.test_expectations_update import STACK
 
 LONG = "fsdp_tensor_parallel_by_storage_alone-jax-a_model_with_a_long_name+explicit@data=2,model=4"
 MESSAGE = """COM-6 is violated by fsdp-jax-mlp@data=8: Parameters MUST move over the FSDP axis.
-  - step: all-gather over data: 0 bytes seen, 538,624 allowed, margin 0.000; budget: all-gather of parameters over data
-alone: pytest 'suites/test_axes.py::test_axes[fsdp-jax-mlp@data=8]'"""
+  - step: all-gather over data: expected 538,624 bytes, saw 0; budget: all-gather of parameters over data
+run it alone: pytest 'suites/test_axes.py::test_axes[fsdp-jax-mlp@data=8]'"""
 
 
 def new_report():

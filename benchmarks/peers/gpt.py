@@ -1,11 +1,11 @@
-"""The GPT-2 of the book in PyTorch: the same shapes, dtypes, loss and Adam, as PyTorch does them fastest.
+"""The book's GPT-2 in PyTorch: the same shapes, dtypes, loss and Adam, in PyTorch's fastest form.
 
 Dims as in `reference_impl.models.gpt`: B batch, T length, V vocabulary, D embed, H heads, K head_dim, F mlp. Kernels
 keep the book's shapes, (D, H, K) and so on, so that its parameters are loaded as they are. Keys have no bias.
 
-Parameters, gradients and moments rest in float32. Each step casts the parameters to the dtype that is computed in, and
-the logits back to float32, which is where `reference_impl.modifiers.precision` casts: autocast would keep more in
-float32 and be another program.
+Parameters, gradients and moments are float32. Each step casts the parameters to the compute dtype, and the logits back
+to float32, which is where `reference_impl.modifiers.precision` casts: autocast would keep more in float32 and be
+another program.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch.nn.functional import cross_entropy, embedding, gelu, layer_norm, line
 from torch.utils.checkpoint import checkpoint
 
 EPSILON = 1e-6
-"""What layer normalisation adds to the variance."""
+"""Added to the variance in layer normalisation."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is trained: sizes, the dtype that is computed in, whether blocks are computed anew backward, and Adam's."""
+    """What is trained: sizes, compute dtype, whether blocks are recomputed in the backward pass, Adam's numbers."""
 
     embed: int
     heads: int
@@ -72,7 +72,7 @@ class GPT(torch.nn.Module):
         return layer_norm(x_BxTxD, (self.spec.embed,), w[f"{name}/scale"], w[f"{name}/bias"], EPSILON)
 
     def attention(self, w: Mapping[str, Tensor], name: str, x_BxTxD: Tensor) -> Tensor:
-        """Causal multi-head attention, by PyTorch's fused kernel where it has one."""
+        """Causal multi-head attention, by PyTorch's fused kernel if it has one."""
         into_heads = (*x_BxTxD.shape[:2], self.spec.heads, self.spec.head_dim)
         q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = (
             self.apply_kernel(w, f"{name}/{part}", x_BxTxD).view(into_heads).transpose(1, 2)

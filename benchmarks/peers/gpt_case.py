@@ -1,4 +1,4 @@
-"""Which case is compared: the transformer of a size on a single device, trained with Adam."""
+"""The case that is compared: the transformer of a size on a single device, trained with Adam."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PEERS = ("tiny", "small", "gpt2-124m", "gpt2-xl-1.5b")
 """The sizes that have a transformer."""
 
 WITH_ADAM = "gpt2-124m"
-"""The size whose optimizer all are compared with: the smaller ones have another in the suites."""
+"""The size whose optimizer is used for all: in the suites the smaller ones have another."""
 
 
 def find_case(size: str, target: str) -> Case:
@@ -30,7 +30,7 @@ def single_device(size: str, target: str) -> Case:
 
 
 def numbers(case: Case) -> dict[str, Any]:
-    """The case by its numbers, which are those of the peer's `Spec`."""
+    """The numbers of the case, as the peer's `Spec` has them."""
     strategy: Any = case.strategy
     network = strategy.network
     while not hasattr(network, "head_dim"):

@@ -1,4 +1,4 @@
-"""What the JAX side starts from, in a file: float32 parameters by path, and the batches of a window."""
+"""The JAX side's start, in a file: float32 parameters by path, and the batches of a window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Batch = Mapping[str, np.ndarray]
 
 
 def write_handover(path: Path, parameters: Mapping[str, np.ndarray], batches: Sequence[Batch]) -> None:
-    """Write both."""
+    """Write parameters and batches to a file."""
     start = {f"parameter/{name}": value for name, value in parameters.items()}
     fields = {f"batch/{i}/{name}": value for i, batch in enumerate(batches) for name, value in batch.items()}
     np.savez(path, **start, **fields)

@@ -1,4 +1,4 @@
-"""JAX's side of a comparison: the windows that `pytest benchmarks/` times, and what the other side starts from."""
+"""JAX's side of a comparison: the windows that `pytest benchmarks/` times, and the start for the other side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CUDA_PACKAGES = ("jax-cuda", "nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cud
 
 
 class JaxSide:
-    """The book's step of a size on one device of the target; starts the backend, which takes memory as it needs it."""
+    """The book's step of a size on one device of the target. Starts the backend, without preallocated memory."""
 
     def __init__(self, size: str, target: str) -> None:
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -39,13 +39,13 @@ class JaxSide:
         return Window(self.case)
 
     def hand_over(self, path: Path) -> Judge:
-        """Write the start values and the batches; returns who judges the losses of both sides."""
+        """Write the start values and the batches; returns the judge of both sides' losses."""
         parameters = host(canonical(self.case.strategy.parameters(self.timed.start()), "parameters"))
         write_handover(path, parameters, self.timed.host_batches)
         return self.timed.judge
 
     def warm_up(self, judge: Judge) -> None:
-        """Compile, and see to it that nothing compiles any more. Raises ``WindowError``."""
+        """Run windows until nothing compiles any more. Raises ``WindowError``."""
         self.timed.judge = judge
         self.timed.warm_up()
 
@@ -59,7 +59,7 @@ class JaxSide:
         return {"seconds": seconds, "losses": self.timed.losses}
 
     def facts(self) -> dict[str, Any]:
-        """Versions, the machine, and the most bytes that JAX held on the device; ``None`` where it does not tell."""
+        """Versions, the machine, and the most bytes that JAX held on the device (``None``: unknown)."""
         stats = jax.devices()[0].memory_stats() or {}
         found = {each.name.lower(): each.version for each in distributions()}
         cuda = {name: version for name, version in found.items() if name.startswith(CUDA_PACKAGES)}

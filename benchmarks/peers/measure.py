@@ -3,10 +3,10 @@
     A  JAX: the step of the book, jitted, its state donated
     B  PyTorch: the same model under ``torch.compile``, Adam fused on CUDA
 
-Both start from the same parameters and train on the same batches, and both are held to the judge that `pytest
-benchmarks/` holds JAX to (`benchmarks.judges`): the truth in float64 where NumPy can compute it, else the single device
-in float32, within a tenth of what its loss falls by. A window with another loss, or one in which anything is compiled,
-ends the run, and nothing is saved.
+Both start from the same parameters and train on the same batches, and the losses of both are judged as in `pytest
+benchmarks/` (`benchmarks.judges`): by the truth in float64 if NumPy can compute it, else by the single device in
+float32, within a tenth of the fall of its loss. A window with another loss, or one in which anything compiles, ends the
+run, and nothing is saved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMA = 1
 
 FRAMEWORKS = ("jax", "torch")
 SPEED, AGREEMENT = "speed", "that the two agree; on a CPU the times say nothing"
-"""What a result is of, on an accelerator and without one."""
+"""What a result compares, on an accelerator and without one."""
 
 DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version,power.limit", "--format=csv,noheader")
 
@@ -83,7 +83,7 @@ def measure(size: str, target: str, rounds: int, sessions: int, say: Callable[[s
 
 
 def take_turns(sides: Sequence[Side], judge: Judge, rounds: int, say: Callable[[str], object]) -> dict[str, Any]:
-    """The windows of one pair of processes, and what each says of itself afterwards."""
+    """The windows of one pair of processes, and the facts of each side."""
     windows: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for number, place in enumerate(places(rounds)):
         side = sides[place]
@@ -102,7 +102,7 @@ def places(rounds: int) -> Iterator[int]:
 
 
 def summary(case: Any, sessions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The seconds of a step of both, what follows from them, and JAX's time over PyTorch's."""
+    """The seconds of a step of both, the rates that follow, and JAX's time over PyTorch's."""
     kind, dtype = sessions[0]["jax"]["facts"]["machine"]["device_kind"], case.contract.compute_dtype
     flops, batch = case.strategy.model_flops, next(iter(case.strategy.batches(1)))
     frameworks = {}
@@ -137,7 +137,7 @@ def summary(case: Any, sessions: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def driver() -> str | None:
-    """The GPUs and their driver, as NVIDIA's own tool names them; ``None`` where it is not there."""
+    """The GPUs and their driver, as ``nvidia-smi`` names them; ``None`` without it."""
     try:
         return subprocess.run(DRIVER, capture_output=True, text=True, check=True).stdout.strip()
     except (FileNotFoundError, subprocess.CalledProcessError):

@@ -16,7 +16,7 @@ NAME = "results"
 
 
 def summarise(result: dict[str, Any]) -> str:
-    """A result in a few lines of Markdown: what was measured, on what, and how."""
+    """A result in a few lines of Markdown: what was measured, on which device, and how."""
     facts = {name: result["frameworks"][name]["facts"] for name in FRAMEWORKS}
     versions = {name: version for each in facts.values() for name, version in each["versions"].items()}
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
@@ -43,13 +43,13 @@ def summarise(result: dict[str, Any]) -> str:
 
 
 def place(result: dict[str, Any]) -> str:
-    """The device; of a CPU, which."""
+    """The device; for a CPU its model."""
     machine = result["frameworks"]["jax"]["facts"]["machine"]
     return f"1 × {machine['device_kind']}" if machine["host"] is None else machine["host"]
 
 
 def row(name: str, found: dict[str, Any]) -> str:
-    """One framework's numbers; what is not known is a dash."""
+    """A row with one framework's numbers; an unknown one is a dash."""
     seconds, memory, mfu = found["seconds_per_step"], found["peak_memory_bytes"], found["mfu"]
     return (
         f"| {name} | {seconds['median']:.4g} [{seconds['low']:.4g}, {seconds['high']:.4g}] "
@@ -59,12 +59,12 @@ def row(name: str, found: dict[str, Any]) -> str:
 
 
 def sections(folder: Path) -> Iterator[str]:
-    """Each file of a folder, and then every size of which there is no speed. Raises ``ValueError`` for other files."""
+    """A section per file of a folder, then the sizes without a result. Raises ``ValueError`` for other files."""
     timed = set()
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         if result.get("schema") != SCHEMA:
-            raise ValueError(f"{path} has schema {result.get('schema')!r}, expected {SCHEMA}; measure it anew")
+            raise ValueError(f"{path} has schema {result.get('schema')!r}, expected {SCHEMA}; measure it again")
         if result["measured"] == SPEED:
             timed.add(result["size"])
         yield f"### {path.name}\n\n{summarise(result)}"
@@ -74,7 +74,7 @@ def sections(folder: Path) -> Iterator[str]:
 
 
 def write(text: str, folder: Path) -> str:
-    """The page with what stands between its markers written anew."""
+    """Rewrite the part of the page between its markers."""
     return insert(text, NAME, "\n\n".join(sections(folder)))
 
 

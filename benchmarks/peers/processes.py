@@ -1,4 +1,4 @@
-"""A framework in a process of its own, asked one thing at a time: the other has no threads or allocator in it."""
+"""A framework in a process of its own, without the other's threads and allocator; it answers one call at a time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from textwrap import shorten
 from typing import Any
 
 PATIENCE = 1800.0
-"""Seconds after which a silent process is given up: the largest size is judged in float32 and compiled."""
+"""Seconds without an answer after which a process is given up: the largest size takes minutes to compile and judge."""
 
 LINE = 400
-"""Characters that are told of an exception: its kind, and in one line what it says. Of out of memory that is enough."""
+"""The most characters of an exception in a message: enough to recognise *out of memory*."""
 
 
 class PeerError(Exception):
-    """A comparison that cannot be made; the message says of which side, and why."""
+    """A comparison that cannot be made; the message names the side and the reason."""
 
 
 class Side:
-    """One process, with what ``build(*arguments)`` made there; spawned, so that it shares nothing with the parent."""
+    """One process with the object that ``build(*arguments)`` made there; spawned, so that nothing is shared."""
 
     def __init__(self, name: str, build: Callable[..., Any], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -32,9 +32,9 @@ class Side:
         theirs.close()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """What a method there returns. Raises `PeerError` where it raises, where the process ends or says nothing."""
+        """The result of a method there. Raises `PeerError` if it raises, or the process ends or is silent."""
         try:
-            with suppress(ConnectionError):  # where it is gone, what it said last is still to be read
+            with suppress(ConnectionError):  # if it is gone, its last words can still be read
                 self.link.send((method, arguments))
             if not self.link.poll(PATIENCE):
                 raise PeerError(f"{self.name} says nothing for {PATIENCE:.0f} s after being asked for {method}")
@@ -49,7 +49,7 @@ class Side:
         return result
 
     def close(self) -> None:
-        """End the process: only then is its memory on the device free."""
+        """End the process, which frees its memory on the device."""
         self.process.terminate()
         self.process.join()
         self.link.close()

@@ -1,4 +1,4 @@
-"""PyTorch's side of a comparison: windows as `benchmarks.window` has them, of the peer under ``torch.compile``."""
+"""PyTorch's side of a comparison: windows as in `benchmarks.window`, of the peer under ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.peers.processes import PeerError
 
 
 def device_of(target: str) -> torch.device:
-    """Where the peer is run. Raises `PeerError` where ``target`` is native and PyTorch finds no CUDA device."""
+    """The peer's device. Raises `PeerError` if ``target`` is native and PyTorch finds no CUDA device."""
     if target == "native" and not torch.cuda.is_available():
         raise PeerError(
             f"--target native: PyTorch {torch.__version__} finds no CUDA device, though JAX finds an accelerator; "
@@ -25,7 +25,7 @@ def device_of(target: str) -> torch.device:
 
 
 class TorchSide:
-    """The peer, from the start values and on the batches of the file ``handover``. Raises as `device_of` does."""
+    """The peer, with start values and batches from the file ``handover``. Raises what `device_of` raises."""
 
     def __init__(self, handover: Path, spec: Spec, target: str) -> None:
         self.device = device_of(target)
@@ -39,12 +39,12 @@ class TorchSide:
         self.loss = torch.compile(self.model, fullgraph=True, dynamic=False)
 
     def warm_up(self) -> None:
-        """Compile in a first window, and see to it that a second compiles nothing: there it raises."""
+        """Compile in a first window; raises if a second one compiles anything."""
         self.run()
         self.window()
 
     def window(self) -> dict[str, Any]:
-        """The seconds of a step, the losses, and that of the state left behind. Raises where anything is compiled."""
+        """The seconds of a step, the losses, and that of the state left behind. Raises if anything is compiled."""
         with torch.compiler.set_stance("fail_on_recompile"):
             return self.run()
 
@@ -68,7 +68,7 @@ class TorchSide:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """The start values, and moments of zero where there are any yet."""
+        """Reset to the start values, and moments to zero if there are any yet."""
         for path, leaf in self.model.leaves.items():
             leaf.copy_(torch.from_numpy(self.start[path]))
         for moments in self.optimizer.state.values():
@@ -76,12 +76,12 @@ class TorchSide:
                 moment.zero_()
 
     def wait(self) -> None:
-        """Until the device has done all that it was told; a CPU has."""
+        """Wait until a CUDA device has finished; a CPU always has."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """The parameters as they are now, by path."""
+        """The current parameters, by path."""
         return {path: leaf.detach().cpu().numpy() for path, leaf in self.model.leaves.items()}
 
     def facts(self) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def compare(
 ) -> None:
     """Compare two runs of the suites, fact by fact: what regressed, changed, improved, is new, or is gone?
 
-    Exit code 0: nothing regressed. 1: something did. 2: it cannot be told, for the devices differ, a run did not come
-    to its end, or facts are missing; or a report cannot be read.
+    Exit code 0: nothing regressed. 1: something did. 2: it cannot be told, because the devices differ, a run did not
+    finish, or facts are missing; or a report cannot be read.
     """
     from meshproof.comparison import compare as compare_reports
     from meshproof.comparison.output import junit, markdown, write_table
@@ -49,7 +49,7 @@ def compare(
 
 
 def read_classes(text: str) -> list[str]:
-    """What ``--fail-on`` names. Raises `ValueError` where one is no class."""
+    """The classes that ``--fail-on`` names. Raises `ValueError` if one is no class."""
     named = [word.strip() for word in text.split(",") if word.strip()]
     for name in named or [""]:
         if name not in CLASSES.split(", "):

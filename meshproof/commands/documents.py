@@ -10,13 +10,15 @@ import typer
 from meshproof.commands.failing import fail
 from meshproof.commands.plots import inline_benchmarks
 
-expectations = typer.Typer(no_args_is_help=True, help="What is known to fail, such as suites/expectations.toml.")
+expectations = typer.Typer(
+    no_args_is_help=True, help="Files of what is known to fail, such as suites/expectations.toml."
+)
 
 
 def spec(
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 where SPEC.md is out of date.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if SPEC.md is out of date.")] = False,
 ) -> None:
-    """Write SPEC.md in the current checkout, from the clauses that its suites declare."""
+    """Write SPEC.md in the current checkout, from the clauses of its suites."""
     from meshproof.judging.spec import COMMAND, SpecError, render_spec
 
     path = Path("SPEC.md")
@@ -33,12 +35,12 @@ def spec(
 
 def html(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
-    output: Annotated[Path | None, typer.Option(help="Write this; default the report's name with .html.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The page; default: the report's name with .html.")] = None,
     benchmarks: Annotated[
         list[Path] | None, typer.Option(metavar="BENCH.json", help="Draw these saved benchmarks too; repeatable.")
     ] = None,
 ) -> None:
-    """Write a report as one HTML page that needs nothing outside itself."""
+    """Write a report as one self-contained HTML page."""
     from meshproof.files import replace_text
     from meshproof.html import render_page
     from meshproof.report.document import ReportError, read_report
@@ -51,19 +53,19 @@ def html(
         replace_text(path, render_page(read_report(report), pictures=pictures))
     except (ReportError, OSError) as error:
         fail(str(error))
-    typer.echo(f"{path} is the page of {report}")
+    typer.echo(f"written: {path}")
 
 
 @expectations.command()
 def update(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="From a run with --conformance-report.")],
-    file: Annotated[Path | None, typer.Option(help="Rewrite this; default suites/expectations.toml.")] = None,
+    file: Annotated[Path | None, typer.Option(help="The file; default: suites/expectations.toml.")] = None,
 ) -> None:
     """Rewrite a file of expectations from the report of a run of all suites.
 
-    Entries whose tests still fail stay, with their reasons and comments. Those whose tests pass go; where some pass,
-    the others get an entry each. What fails without being expected is added, and must be given a reason and a link
-    before the file is read again. Entries for other versions, targets or platforms are not touched.
+    Entries whose tests still fail stay, with their reasons and comments. Entries whose tests pass are removed; if only
+    some of them pass, the others get an entry each. Unexpected failures are added: give them a reason and a link before
+    the next run, which refuses the file without. Entries for other versions, targets or platforms are not touched.
     """
     from meshproof.cases import REFERENCE
     from meshproof.expectations import ExpectationError
@@ -78,4 +80,4 @@ def update(
         changes = rewrite(known, file or Path(KNOWN))
     except (ReportError, ExpectationError, OSError) as error:
         fail(str(error))
-    typer.echo("\n".join(changes) or f"{file or KNOWN} is as the report says")
+    typer.echo("\n".join(changes) or f"{file or KNOWN}: nothing to change")

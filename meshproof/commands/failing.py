@@ -1,4 +1,4 @@
-"""How a command ends that cannot do what it was asked."""
+"""How a command ends with an error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ INTERRUPTED = 130
 
 
 def fail(problem: str, code: int = 2) -> NoReturn:
-    """Say what is wrong in one line, and end with an exit code."""
+    """Print ``meshproof: problem`` to stderr and exit with ``code``."""
     typer.echo(f"meshproof: {problem}", err=True)
     raise typer.Exit(code)

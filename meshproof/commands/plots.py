@@ -14,7 +14,7 @@ from meshproof.commands.failing import fail
 
 
 class Format(StrEnum):
-    """What a picture's file holds."""
+    """The file format of a picture."""
 
     SVG = "svg"
     PNG = "png"
@@ -22,13 +22,13 @@ class Format(StrEnum):
 
 def plots(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.json…", help="Saved benchmarks, conformance reports.")],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Pictures are written here.")] = Path("plots"),
-    kind: Annotated[Format, typer.Option("--format", help="Of every picture.")] = Format.SVG,
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures.")] = Path("plots"),
+    kind: Annotated[Format, typer.Option("--format", help="File format of the pictures.")] = Format.SVG,
 ) -> None:
     """Draw loss curves, speed-ups, times against batch and mesh, and the efficiency of pipelines.
 
-    Takes what `pytest benchmarks/ --benchmark-json` and `pytest suites/ --conformance-report` write, and says of each
-    picture that it cannot draw why. Exit code 2: there is none that it can.
+    Reads what `pytest benchmarks/ --benchmark-json` and `pytest suites/ --conformance-report` write, and says why if a
+    picture cannot be drawn. Exit code 2: none can.
     """
     with _failing():
         from meshproof.files import replace_bytes
@@ -46,9 +46,9 @@ def plots(
 
 
 def inline_benchmarks(files: Sequence[Path]) -> list[tuple[str, str | None, tuple[str, ...]]]:
-    """For the page: each question, its picture as an element ``svg`` or ``None``, and what is left out and why.
+    """For the page: each question, its picture as an ``svg`` element or ``None``, and remarks on what is left out.
 
-    Ends the command where nothing can be drawn.
+    Ends the command if nothing can be drawn.
     """
     with _failing():
         from meshproof.plots.inline import inline

@@ -11,7 +11,9 @@ import typer
 
 from meshproof.commands.failing import fail
 
-baseline = typer.Typer(no_args_is_help=True, help="What `pytest benchmarks/ --benchmark-compare` compares with.")
+baseline = typer.Typer(
+    no_args_is_help=True, help="The runs that `pytest benchmarks/ --benchmark-compare` compares with."
+)
 
 
 def ab(
@@ -22,18 +24,20 @@ def ab(
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")] = False,
-    rounds: Annotated[int, typer.Option(min=8, help="Of each benchmark, in each process.")] = 40,
-    sessions: Annotated[int, typer.Option(min=1, help="Pairs of fresh processes; 3 times as many tell apart.")] = 2,
+    rounds: Annotated[int, typer.Option(min=8, help="Rounds of each benchmark in each process.")] = 40,
+    sessions: Annotated[
+        int, typer.Option(min=1, help="Pairs of fresh processes; slower and faster need 3 times as many.")
+    ] = 2,
     target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
     impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
     size: Annotated[str | None, typer.Option(help="As pytest benchmarks/ --size.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write every round here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every round to this file.")] = None,
 ) -> None:
     """Time two stacks in turn on this machine: is one of them slower?
 
-    One process in each environment runs the same benchmarks, round by round in the order A B B A, and what the
-    machine does meanwhile does it to both. Exit code 1: a benchmark is slower, failed, or is on one side only. Run
-    it where benchmarks/ is.
+    One process in each environment runs the same benchmarks, round by round in the order A B B A, so that whatever
+    slows the machine slows both. Exit code 1: a benchmark is slower, failed, or is on one side only. Run it in the
+    folder that has benchmarks/.
     """
     from meshproof.environments import StackError, open_environment
     from meshproof.files import check_writable, replace_text
@@ -51,7 +55,7 @@ def ab(
     except (StackError, AbError, ValueError, OSError) as error:
         fail(str(error))
     comparisons = [each.comparison for each in found]
-    write_comparisons(comparisons, typer.echo, "more --rounds tell more, on a quieter machine")
+    write_comparisons(comparisons, typer.echo, "use more --rounds, or a quieter machine")
     if json_file:
         replace_text(json_file, json.dumps(as_json(environments, found), indent=1))
     raise typer.Exit(any(comparison.failed for comparison in comparisons))
@@ -60,14 +64,17 @@ def ab(
 @baseline.command()
 def promote(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN.json…", help="Saved by pytest benchmarks/.")],
-    folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines"),
-    accept: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Repeatable; the refusal names it.")] = None,
+    folder: Annotated[Path, typer.Option(help="Folder of the baselines.")] = Path("benchmarks/baselines"),
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Accept this obstacle, as the refusal names it; repeatable."),
+    ] = None,
 ) -> None:
     """Make a run, or several of the same code, the baseline of the machine it was timed on.
 
-    Refused where a test of it failed, where it did not come to its end, and, unless accepted by name, where it is worse
-    than the baseline that stands. Several runs show how much this machine differs from run to run: three are better
-    than one.
+    Refused if a test failed or the run did not finish and, unless accepted by name, if it is worse than the current
+    baseline. Give three runs: they show how much times differ from run to run on this machine. A baseline of one run
+    gives false alarms.
     """
     from meshproof.timing.baselines import promote as make_baseline
     from meshproof.timing.baselines import read_baseline
@@ -77,11 +84,11 @@ def promote(
         made = read_baseline(make_baseline(runs, folder, accept or ()))
     except (RunError, OSError) as error:
         fail(str(error))
-    typer.echo(f"{made.path} is the baseline now, of {made.reach}")
+    typer.echo(f"{made.path} is now the baseline {made.reach}")
 
 
 @baseline.command()
-def show(folder: Annotated[Path, typer.Option(help="Where baselines are.")] = Path("benchmarks/baselines")) -> None:
+def show(folder: Annotated[Path, typer.Option(help="Folder of the baselines.")] = Path("benchmarks/baselines")) -> None:
     """Print each baseline: its machine, its stack, and the time of every benchmark in every run."""
     from meshproof.timing.baselines import read_baselines
     from meshproof.timing.runs import RunError

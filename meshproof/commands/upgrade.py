@@ -22,7 +22,7 @@ Prereleases = Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")]
 
 def upgrade(
     old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
-    new: Annotated[str, typer.Option("--to", help="The same of the stack to move to.")],
+    new: Annotated[str, typer.Option("--to", help="The same, of the stack to upgrade to.")],
     select: Selected = "",
     target: Target = None,
     impl: Implementation = None,
@@ -30,15 +30,15 @@ def upgrade(
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
     pre: Prereleases = False,
-    benchmarks: Annotated[bool, typer.Option("--benchmarks", help="Time both stacks in turn, too.")] = False,
+    benchmarks: Annotated[bool, typer.Option("--benchmarks", help="Also time both stacks in turn.")] = False,
     output: Annotated[Path, typer.Option(help="Folder for upgrade.html, upgrade.md and upgrade.json.")] = Path(),
     fail_on: FailOn = "regressed",
 ) -> None:
-    """Can we move? Run the same suites on two stacks, and say what changes.
+    """Can we upgrade? Run the same suites on two stacks, and report what changes.
 
-    Makes an environment for each, or finds the one it made before; runs the suites in both; compares; writes
+    Makes an environment for each stack, or uses the one it made before; runs the suites in both; compares; writes
     upgrade.html, upgrade.md and upgrade.json. Exit code 0: nothing regressed. 1: something did. 2: it cannot be told.
-    Run it where suites/ is.
+    Run it in the folder that has suites/.
     """
     from meshproof.comparison.output import write_table
     from meshproof.environments import StackError, open_environment
@@ -68,7 +68,7 @@ def upgrade(
         fail(str(error))
     write_table(comparison, typer.echo)
     if advice:
-        typer.echo(f"which release brought it: {advice}")
+        typer.echo(f"to find the release that brought it: {advice}")
     say(f"written: {', '.join(map(str, paths))}")
     raise typer.Exit(comparison.exit_code(classes))
 
@@ -77,7 +77,7 @@ def bisect(
     good: Annotated[str, typer.Option(help="Releases such as jax==0.9.0,flax==0.12.4.")],
     bad: Annotated[str, typer.Option(help="The same packages, of the stack that changed something.")],
     select: Selected = "",
-    clause: Annotated[str | None, typer.Option(help="Look at this clause only, such as COM-4.")] = None,
+    clause: Annotated[str | None, typer.Option(help="Only this clause, such as COM-4.")] = None,
     target: Target = None,
     impl: Implementation = None,
     expectations: Expected = None,
@@ -86,8 +86,8 @@ def bisect(
     """Which release of which package brought a change?
 
     Takes the most serious difference between the two stacks, and halves the releases between them; each step is one run
-    of the suites in an environment of its own. Exit code 0: one release is to blame. 2: it is ambiguous, or there is no
-    difference. Run it where suites/ is; a narrow -k makes it quick.
+    of the suites in an environment of its own. Exit code 0: one release is the cause. 2: it is ambiguous, or there is
+    no difference. Run it in the folder that has suites/; a narrow -k makes it quick.
     """
     from meshproof.environments import Stack, StackError, cache_folder, make_environment, read_requirements
     from meshproof.judging.spec import SpecError, read_clauses
@@ -124,12 +124,12 @@ def bisect(
 
 
 def expected(files: Sequence[Path] | None) -> list[str]:
-    """The words that name pytest the files of what is known to fail."""
+    """pytest's arguments for these files of expectations."""
     return [word for file in files or () for word in ("--expectations", str(file))]
 
 
 def selection(select: str, target: Sequence[str] | None, impl: str | None) -> list[str]:
-    """The words that pytest gets. Raises `ValueError` for a ``-k`` that is none: under xdist pytest only breaks."""
+    """pytest's arguments for a selection. Raises `ValueError` for an invalid ``-k``: under xdist pytest would crash."""
     from _pytest.mark.expression import Expression
 
     try:

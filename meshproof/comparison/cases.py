@@ -11,16 +11,16 @@ from typing import Any
 from meshproof.comparison.differences import Change, Difference, Kind
 
 UNBOUNDED = 2.0**-12
-"""Relative: the rounding of bfloat16 (2⁻⁹) in a mean of 64. Where no truth bounds a loss, more is no rounding."""
+"""Relative change of a loss that no truth bounds: 2⁻⁹, the rounding of bfloat16, in a mean of 64 values."""
 
 SCHEDULED = 0.05
-"""Relative. Temporary bytes are as a compiler schedules; what is less is not told."""
+"""Relative change of temporary bytes that is not reported: they depend on the compiler's schedule."""
 
 COUNTED = 0.01
-"""Relative. Compilers count FLOPs by estimates of their own; what is less is not told."""
+"""Relative change of FLOPs that is not reported: they are the compiler's estimate."""
 
 RING = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1}
-"""What each of n devices in a ring sends, in units of S(n−1)/n (Scaling book, "Sharded matrices"); else it sends S."""
+"""What each of n devices in a ring sends, in units of S(n−1)/n (Scaling book, "Sharded matrices"); others send S."""
 
 LARGER_IS_WORSE = ("state", "arguments", "outputs", "not donated")
 
@@ -40,11 +40,11 @@ class Pair:
         return self.old, self.new
 
     def tell(self, change: Change, kind: Kind, place: str, old: object, new: object, detail: str = "") -> Difference:
-        """What became of one fact."""
+        """The difference of one fact of this case."""
         return Difference(change, kind, self.new["id"], place, str(old), str(new), detail)
 
     def presence(self, kind: Kind, place: str, was: object, now: object) -> Difference | None:
-        """Of a fact that one report lacks; ``None`` where both have it, or neither."""
+        """The difference of a fact that one report lacks; ``None`` if both have it, or neither."""
         if (was is None) == (now is None):
             return None
         change: Change = "new" if was is None else "gone"
@@ -53,7 +53,7 @@ class Pair:
 
 
 def compare_case(pair: Pair) -> Iterator[Difference]:
-    """Every fact of a case, those that are the same too."""
+    """Every fact of a case, unchanged ones included."""
     for compare in (_losses, _numbers, _layout, _collectives, _memory, _flops):
         yield from compare(pair)
 
@@ -76,7 +76,7 @@ def _losses(pair: Pair) -> Iterator[Difference]:
 
 
 def _moved(pair: Pair, place: str, was: float, now: float) -> Difference:
-    """A loss of other bits. Each side may be one bound from the truth, so two bounds apart is the most."""
+    """A loss with other bits. Either may be one bound from the truth, so up to two bounds is no regression."""
     bound = min((case["errors"].get(f"{place}: loss", {}).get("allowed") or 0.0 for case in pair.both), default=0.0)
     if bound:
         distance = abs(now - was) / bound
@@ -186,7 +186,7 @@ def _add(numbers: Iterator[Any]) -> Any:
 
 
 def _sent(entry: Mapping[str, Any], mesh: Mapping[str, int]) -> Fraction | None:
-    """Bytes, exactly. Of a ring whose size the mesh does not tell, what they tend to as it grows."""
+    """Bytes that a device sends, exactly; for a ring of unknown size their limit as it grows."""
     if entry["bytes"] is None:
         return None
     factor = Fraction(RING.get(entry["operation"], 1))
@@ -197,7 +197,7 @@ def _sent(entry: Mapping[str, Any], mesh: Mapping[str, int]) -> Fraction | None:
 
 
 def _traffic(was: Lane, now: Lane, total: Fraction | None, new_total: Fraction | None) -> Change:
-    """More bytes are a regression where a device sends more in all; else they only took another way."""
+    """More bytes in a lane are a regression only if the device sends more in total; else they changed lanes."""
     if was == now:
         return "same"
     if None in (was.bytes, now.bytes, total, new_total):
@@ -227,7 +227,7 @@ def _bytes(name: str, was: int, now: int) -> Change:
 
 
 def _held(case: Case) -> dict[str, int]:
-    """Bytes by kind; instead of what is donated, what is not: a smaller state has less to donate."""
+    """Bytes by kind; not donated instead of donated bytes, since a smaller state has less to donate."""
     memory = dict(case["memory"] or {})
     if "aliased" in memory:
         memory["not donated"] = memory.get("state", 0) - memory.pop("aliased")

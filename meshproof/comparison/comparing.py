@@ -13,16 +13,16 @@ from meshproof.comparison.differences import Change, Comparison, Difference
 from meshproof.report.document import ReportError
 
 ERODED = 0.1
-"""A margin (observed / allowed) that moved by less is not told."""
+"""A margin (observed / allowed) that changes by less is not reported."""
 
 NOISE = 2.0
-"""Compile seconds within this factor of each other are not told: the machine may have been busy."""
+"""Compile seconds that change by less than this factor are not reported: the machine may have been busy."""
 
 LEAST_SECONDS = 10.0
-"""A shorter time to compile all cases tells nothing."""
+"""Compile seconds of all cases below this are not compared: too little to tell."""
 
 INTERFACES = "API-1"
-"""The clause that a deprecation violates. It announces a regression, and is none while the case still trains."""
+"""The clause on deprecations: *changed*, not *regressed*, while the case still trains."""
 
 FAILING = ("failed", "expected-failure")
 HARDWARE = ("platform", "device_kind", "device_count")
@@ -31,7 +31,7 @@ Report = Mapping[str, Any]
 
 
 def compare(old: Report, new: Report) -> Comparison:
-    """Raises `ReportError` where the reports are of two implementations, which have no facts in common."""
+    """Compare two reports. Raises `ReportError` if they are of two implementations, which have no facts in common."""
     same_implementation(old["implementation"], new["implementation"])
     environments = old["environment"], new["environment"]
     facts = [] if _other_hardware(*environments) else list(_facts(old, new))
@@ -45,7 +45,7 @@ def compare(old: Report, new: Report) -> Comparison:
 
 
 def same_implementation(old: str, new: str) -> None:
-    """Raises `ReportError` where they are two."""
+    """Raises `ReportError` if the two names differ."""
     if old != new:
         told = f"the old report is of --impl {old}, the new of --impl {new}"
         raise ReportError(f"{told}: two versions of one implementation can be compared, not two implementations")
@@ -112,7 +112,7 @@ def _severity(test: Mapping[str, Any]) -> tuple[int, float]:
 
 
 def _judged_once(clause: str, case: str | None, was: Any, now: Any) -> Iterator[Difference]:
-    """A clause that one report judges of a case."""
+    """A clause that only one report judges for a case."""
     if now is None:
         if was["status"] in ("proved", *FAILING):
             yield Difference("gone", "clause", case, clause, was["status"], "not judged")
@@ -133,14 +133,14 @@ def _clause_change(was: str, now: str) -> Change:
 
 
 def _defaults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
-    """What JAX does where nobody says."""
+    """JAX's defaults."""
     for name in dict.fromkeys([*old, *new]):
         change: Change = "same" if old.get(name) == new.get(name) else "changed"
         yield Difference(change, "defaults", None, name, str(old.get(name)), str(new.get(name)))
 
 
 def _warnings(old: Report, new: Report) -> Iterator[Difference]:
-    """By class and text, numbers aside; a new one with the lines of code that it speaks of, and the cases."""
+    """Warnings by class and text, ignoring numbers; a new one with its lines of code and its cases."""
     olds, news = _told(old), _told(new)
     for text in dict.fromkeys([*olds, *news]):
         change: Change = "same" if text in olds and text in news else "new" if text in news else "improved"
@@ -177,12 +177,12 @@ def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
 
 
 def _incomplete(report: Report, which: str) -> list[str]:
-    """Why a run tells less than it might. That a clause applies to no case is none of it."""
+    """Why a run tells less than it could. A clause that applies to no case is no such reason."""
     tests = [test for clause in report["clauses"] for test in clause["tests"] if test["case"]]
     idle = sum(test["status"] == "not-exercised" for test in tests)
     reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
-        reasons.append(f"the {which} run did not come to its end")
+        reasons.append(f"the {which} run did not finish")
     if not report["cases"]:
         reasons.append(f"the {which} run has no case")
     return reasons

@@ -1,4 +1,4 @@
-"""A fact of two reports, and what became of it."""
+"""A fact of two reports, and how it changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshproof.report.document import PACKAGES, VERSIONED
 
 Change = Literal["regressed", "gone", "changed", "new", "improved", "same"]
 CHANGES: tuple[Change, ...] = get_args(Change)
-"""The most serious first."""
+"""In order of severity."""
 
 SIGNS: dict[str, str] = {"regressed": "✗", "gone": "−", "changed": "≠", "new": "+", "improved": "✓"}
 
@@ -25,14 +25,14 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Outcome = Literal["regressed", "cannot tell", "changed", "same"]
 NAMED = 4
-"""Packages that the verdict names."""
+"""The most packages that the verdict names."""
 
 EXIT_CODES: dict[Outcome, int] = {"regressed": 1, "cannot tell": 2, "changed": 0, "same": 0}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact: of which case (``None``: of the stack), at which place, and what it was and is, in words."""
+    """One fact: its case (``None``: the stack), its place in the case, and its old and new value in words."""
 
     change: Change
     kind: Kind
@@ -44,13 +44,13 @@ class Difference:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Where it stands among others: by how serious it is, then by what it is of."""
+        """The sort key: severity, then kind."""
         return CHANGES.index(self.change), KINDS.index(self.kind)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that differs, the most serious first, how much is the same, and why it may not be told at all."""
+    """Every difference in order of severity, the number of equal facts, and the reasons why it cannot tell."""
 
     implementation: str
     old: Mapping[str, Any]
@@ -61,13 +61,13 @@ class Comparison:
 
     @cached_property
     def counts(self) -> dict[Change, int]:
-        """How many facts became what."""
+        """The number of facts by change."""
         found = Counter(difference.change for difference in self.differences)
         return {change: found[change] for change in CHANGES} | {"same": self.same}
 
     @property
     def outcome(self) -> Outcome:
-        """What regressed for certain is said even where other facts are missing."""
+        """The verdict: *regressed* takes precedence over *cannot tell*."""
         if self.counts["regressed"]:
             return "regressed"
         if self.cannot_tell:
@@ -75,18 +75,18 @@ class Comparison:
         return "changed" if self.differences else "same"
 
     def exit_code(self, fail_on: Sequence[str] = ("regressed",)) -> int:
-        """0: nothing that fails; 1: a fact of a class that does; 2: it cannot be told."""
+        """1 if a fact is of a class in ``fail_on``, else 2 if it cannot tell, else 0."""
         if any(self.counts[change] for change in CHANGES if change in fail_on):
             return 1
         return 2 if self.cannot_tell else 0
 
     def groups(self) -> list[list[Difference]]:
-        """Differences of one change, kind and place, in order: what forty cases share is one line."""
+        """Differences grouped by change, kind and place: what forty cases have in common is one line."""
         return [list(group) for _, group in groupby(self.differences, lambda each: (each.rank, each.place))]
 
     @property
     def sentence(self) -> str:
-        """The verdict."""
+        """The verdict in one sentence."""
         move = f"from {_versions(self.old, self.new)} to {_versions(self.new, self.old)}"
         counted = ", ".join(f"{count:,} {change}" for change, count in self.counts.items() if count)
         first = self.differences[0] if self.differences else None
@@ -100,7 +100,7 @@ class Comparison:
         return f"Everything is the same {move}: {self.same:,} facts."
 
     def as_json(self) -> dict[str, Any]:
-        """As the page and other programs read it."""
+        """JSON data for the page and for other programs."""
         return {
             "comparison": 1,
             "verdict": self.outcome,
@@ -115,9 +115,9 @@ class Comparison:
 
 
 def _versions(stack: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Of one of two stacks, what matters most of what differs; where nothing does, its JAX and Flax.
+    """The packages of a stack that differ from the other, most important first; if none do, its JAX and Flax.
 
-    What only one of them has beside its stack, as a linter, is not told.
+    Packages outside the stack that only one of them has, such as a linter, are not named.
     """
     own, others = installed(stack), installed(other)
     for named in (("jax", "flax", "optax", "orbax"), ("jaxlib", "numpy", "python"), sorted(own.keys() & others)):
@@ -128,7 +128,7 @@ def _versions(stack: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def installed(stack: Mapping[str, Any]) -> dict[str, Any]:
-    """Every distribution with its version and origin, those with short names under these."""
+    """Version and origin of every distribution, by its short name if it has one."""
     packages = dict(stack["packages"])
     named = {name: packages.pop(PACKAGES.get(name, name), stack[name]) for name in VERSIONED}
     return named | packages

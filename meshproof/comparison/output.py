@@ -1,4 +1,4 @@
-"""A comparison for a terminal, a pull request and a CI server."""
+"""A comparison as a terminal table, Markdown and JUnit XML."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from meshproof.comparison.differences import SIGNS, Comparison, Difference
 from meshproof.report.document import describe_stack
 
 SHOWN = 60
-"""Lines of a table; the rest is counted, and whole in the JSON and on the page."""
+"""The most lines of a table; JSON and page have them all."""
 
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML has no character for."""
+"""Characters that XML cannot hold."""
 
 MARKUP = re.compile(r"[&<>@|\\`*~#!\[\]]")
-"""What Markdown would not show as it stands."""
+"""Characters that Markdown interprets."""
 
 Group = Sequence[Difference]
 
 
 def write_table(comparison: Comparison, write: Callable[[str], object]) -> None:
-    """The verdict, why it may not be told, and a line for each group of differences."""
+    """Write both stacks, a line per group of differences, the reasons not to tell, and the verdict."""
     write(f"old: {describe_stack(comparison.old)}")
     write(f"new: {describe_stack(comparison.new)}")
     groups = comparison.groups()
@@ -63,7 +63,7 @@ def cases(group: Group) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """For a comment on a pull request: the verdict, a table, and one block that opens for each class of difference."""
+    """A comment for a pull request: the verdict, both stacks, and a folded table per class of difference."""
     lines = [f"### {escape(comparison.sentence)}", ""]
     lines += [f"- cannot tell: {escape(reason)}" for reason in comparison.cannot_tell]
     lines += ["", "| | stack |", "|---|---|"]
@@ -88,7 +88,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def junit(comparison: Comparison, fail_on: Sequence[str]) -> str:
-    """A test case for each difference, failed where its class fails; and one, in error, for each reason not to tell."""
+    """A test case per difference, failed if its class is in ``fail_on``, and an error per reason not to tell."""
     suite = ElementTree.Element("testsuite", name="meshproof compare")
     failures = 0
     for difference in comparison.differences:
@@ -113,7 +113,7 @@ def junit(comparison: Comparison, fail_on: Sequence[str]) -> str:
 
 
 def escape(text: str) -> str:
-    """For Markdown: what a report says is text there, and neither markup nor a mention."""
+    """Text from a report, escaped so that Markdown sees neither markup nor a mention in it."""
     return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 

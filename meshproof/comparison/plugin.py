@@ -1,4 +1,4 @@
-"""`pytest suites/ --conformance-compare OLD.json`: a run that is compared with an older one when it ends."""
+"""`pytest suites/ --conformance-compare OLD.json`: at its end, a run is compared with an older one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAME = "meshproof-comparison"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that README.md promises."""
+    """Add ``--conformance-compare`` and ``--fail-on``."""
     group = parser.getgroup("meshproof")
     group.addoption("--conformance-compare", metavar="OLD.json", help="say what changed since this report")
     group.addoption("--fail-on", metavar="CLASS,...", help=f"{CLASSES} (default regressed)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse before the first test what could not be compared after the last."""
+    """Refuse, before the first test, what could not be compared after the last."""
     path, classes = config.getoption("conformance_compare"), config.getoption("fail_on")
     if path is None and classes is not None:
         raise pytest.UsageError(
@@ -40,14 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Compared:
-    """The comparison at the end of a run; a run that passed exits as `meshproof compare` would."""
+    """The comparison at the end of a run; a run that passed takes the exit code of `meshproof compare`."""
 
     def __init__(self, old: dict[str, Any], classes: list[str]) -> None:
         self.old, self.classes = old, classes
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
-        """After the report is made."""
+        """Compare; runs last, after the report is made."""
         report = config.pluginmanager.get_plugin("meshproof").record  # type: ignore[union-attr]
         terminalreporter.section("comparison")
         if report is None or report["environment"] is None:

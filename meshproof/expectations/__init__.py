@@ -1,6 +1,6 @@
-"""What is known to fail: entries in TOML, each a fault with its link, and where it holds.
+"""What is known to fail: TOML entries, each with the versions that have the fault and a link.
 
-``suites/expectations.toml`` speaks of the reference implementation, a file of your own (``--expectations``) of yours.
+``suites/expectations.toml`` is for the reference implementation; give ``--expectations`` a file for your own.
 """
 
 from meshproof.expectations.entries import Expectation, ExpectationError, parse, read

@@ -1,14 +1,14 @@
-"""The entries of a file of expectations, strictly read: what is not understood is refused, never ignored.
+"""The entries of a file of expectations. What is not understood is refused, never ignored.
 
     [[expectation]]
     test = "suites/test_layout_does_not_change.py::*[data_parallel_pmap-*]"
     when = { jax = "<0.8" }
     outcome = "xfail"
-    reason = "pmap is not built on shard_map: what it returns lies by PmapSharding"
+    reason = "pmap is not built on shard_map: it returns arrays with a PmapSharding"
     url = "https://docs.jax.dev/en/latest/migrate_pmap.html"
 
-``test`` is compared with the whole id of a test, as pytest and the report spell it. ``*`` stands for any characters,
-``?`` for one, and everything else, brackets too, for itself.
+``test`` is matched against the whole node id. ``*`` stands for any characters, ``?`` for one, and everything else for
+itself, brackets too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from meshproof.report.document import VERSIONED
 
 TABLE = "expectation"
 TODO = "TODO"
-"""How a reason begins that nobody has given yet."""
+"""The beginning of a reason that is still to be written."""
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 
 class ExpectationError(ValueError):
-    """A file of expectations cannot be used; the message names the entry, the key, its value, and what it may be."""
+    """A file of expectations cannot be used; the message names the entry, the key, its value and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Expectation:
         return f"entry {self.number} of {self.file}"
 
     def speaks_of(self, versions: Mapping[str, Any]) -> bool:
-        """Whether these installed versions are those of ``when``; what is not installed has none."""
+        """Whether these installed versions satisfy ``when``; a package that is not installed does not."""
         return all(
             versions.get(name) is not None and admits(self.when[name], versions[name])
             for name in VERSIONED
@@ -62,7 +62,7 @@ class Expectation:
         )
 
     def covers(self, test: str, target: str | None, devices: int | None) -> bool:
-        """Whether this is one of its tests, wherever it runs. A test of no case has neither target nor devices."""
+        """Whether the entry covers a test, on any platform and version. A test without case has neither."""
         if target is None or devices is None:
             return self.matches(test) and self.when.keys() <= set(VERSIONED)
         return (
@@ -72,16 +72,16 @@ class Expectation:
         )
 
     def matches(self, test: str) -> bool:
-        """Whether the id of a test is as the pattern says."""
+        """Whether the pattern matches the id of a test."""
         return fnmatchcase(test, self.test.replace("[", "[[]"))
 
     def runs_on(self, platform: str | None) -> bool:
-        """Whether this is its platform, JAX's backend."""
+        """Whether the entry holds on this platform (JAX's backend)."""
         return self.when.get("platform", platform) == platform
 
 
 def read(path: Path, name: str) -> list[Expectation]:
-    """The entries of a file, which messages call by ``name``. Raises `ExpectationError`."""
+    """The entries of a file, which messages call ``name``. Raises `ExpectationError`."""
     return parse(text_of(path, name), name)
 
 
@@ -123,7 +123,7 @@ def _entry(table: dict[str, Any], file: str, number: int) -> Expectation:
 
 
 Rule = tuple[Callable[[Any], bool], str]
-"""Whether a value can be used, and what is expected."""
+"""A predicate of a value, and what it expects, in words."""
 
 
 def _check(where: str, table: dict[str, Any], rules: Mapping[str, Rule]) -> None:

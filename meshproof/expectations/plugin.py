@@ -1,7 +1,7 @@
-"""Expectations in a run: a clause that is violated as expected is no failure, and one that holds against it is.
+"""Expectations in a run: an expected violation of a clause is no failure; a clause that holds against one is.
 
-What the entries speak of is decided by the installed versions and by the cases. Entries for other versions, targets
-and platforms are dormant. Only a violated clause can be expected: any other error of a test stays one.
+Which entries hold depends on the installed versions and on the cases: those for other versions, targets and platforms
+are ignored. Only a violated clause can be expected; any other error of a test stays an error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from meshproof.observing.stack import versions
 NAME = "meshproof-expectations"
 SUITES = "suites"
 KNOWN = f"{SUITES}/expectations.toml"
-"""What is known of the reference implementation; of another one it says nothing."""
+"""The file for the reference implementation; not read for another one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that README.md promises."""
+    """Add ``--expectations``."""
     group = parser.getgroup("meshproof")
     text = f"what is known to fail, besides {KNOWN}; repeatable"
     group.addoption("--expectations", action="append", default=[], metavar="FILE", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what cannot be read before the first test."""
+    """Refuse, before the first test, what cannot be read."""
     files = {name: Path(name) for name in config.getoption("expectations")}
     known = config.rootpath / KNOWN
     if config.getoption("impl") == REFERENCE and known.exists():
@@ -95,14 +95,14 @@ class Expectations:
         return report  # type: ignore[no-any-return]
 
     def covering(self, item: pytest.Item) -> list[Expectation]:
-        """The entries that speak of a test where it runs."""
+        """The entries that cover a test on this platform and these versions."""
         case = case_of(item)
         found = [entry for entry in self.live if covers(entry, item)]
         return [entry for entry in found if case is None or entry.runs_on(self.platform(case.target))]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
-        """Report each entry without a test as an error, where all reports are."""
+        """Report each entry that covers no test as an error, in the process that has all reports."""
         done = yield
         for entry in [] if self.conformance.is_worker else self.conformance.unmatched:
             place = f"{entry['file']}::entry {entry['number']}"
@@ -115,18 +115,18 @@ class Expectations:
         return done
 
     def pytest_sessionfinish(self) -> None:
-        """Only workers collect: they send what they found."""
+        """A worker sends the entries without a test: under xdist only workers collect."""
         if self.conformance.is_worker:
             self.config.workeroutput["meshproof_unmatched"] = self.conformance.unmatched  # type: ignore[attr-defined]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Every worker collected the same."""
+        """Take over a worker's findings; every worker collects the same tests."""
         self.conformance.unmatched = getattr(node, "workeroutput", {}).get("meshproof_unmatched", [])
 
 
 def is_whole(config: pytest.Config, items: list[pytest.Item]) -> bool:
-    """Whether every test of the suites was collected, whatever will be deselected of them."""
+    """Whether every test of the suites was collected, before any is deselected."""
     collected = {item.path for item in items}
     suites = list((config.rootpath / SUITES).rglob("test_*.py"))
     narrowed = config.getoption("lf", False) or any("::" in argument for argument in config.args)
@@ -134,13 +134,13 @@ def is_whole(config: pytest.Config, items: list[pytest.Item]) -> bool:
 
 
 def is_judged(entry: Expectation, targets: tuple[str, ...]) -> bool:
-    """Whether the run has the target that the entry is for."""
+    """Whether the run has the entry's target."""
     native = entry.when.get("platform", "cpu") != "cpu"
     return entry.when.get("target", "native" if native else targets[0]) in targets
 
 
 def covers(entry: Expectation, item: pytest.Item) -> bool:
-    """Whether an entry speaks of a test, wherever it runs."""
+    """Whether an entry covers a test, on any platform."""
     case = case_of(item)
     return entry.covers(item.nodeid, case.target if case else None, case.devices if case else None)
 

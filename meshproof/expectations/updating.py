@@ -1,7 +1,7 @@
-"""A file of expectations, rewritten from the report of a run: what still fails stays, in the words that it had.
+"""A file of expectations, rewritten from the report of a run: entries whose tests still fail keep their text.
 
-Entries are pieces of text: comments above an entry and in it live and go with it. A text that cannot be cut into the
-entries that TOML finds in it is refused.
+An entry is a piece of text with the comments above and in it, which are kept or removed with it. A text that cannot be
+cut into the entries that TOML finds in it is refused.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Test = dict[str, Any]
 
 
 def update(report: Mapping[str, Any], path: Path) -> list[str]:
-    """Rewrite a file, and say what changed, a line each. A file that is not there is one without entries.
+    """Rewrite a file; returns a line per change. A file that does not exist has no entries.
 
-    Entries that do not speak of the report's stack stay as they are. Raises `ExpectationError`.
+    Entries for other stacks than the report's stay as they are. Raises `ExpectationError`.
     """
     text = text_of(path, str(path)) if path.exists() else ""
     entries = parse(text, str(path))
@@ -58,7 +58,7 @@ def update(report: Mapping[str, Any], path: Path) -> list[str]:
 
 
 class Known:
-    """What a report knows of its tests."""
+    """The tests of a report: status, target and devices."""
 
     def __init__(self, report: Mapping[str, Any]) -> None:
         self.environment = report["environment"]
@@ -68,11 +68,11 @@ class Known:
         self.unmatched = report.get("unmatched_expectations", [])
 
     def covered(self, entry: Expectation) -> list[Test]:
-        """The tests that an entry speaks of; none where it is for another stack."""
+        """The tests that an entry covers; none if it is for another stack."""
         return [test for test in self.tests if self.covers(entry, test)] if entry.speaks_of(self.environment) else []
 
     def covers(self, entry: Expectation, test: Test) -> bool:
-        """As in the run. What platform a second target had, the report does not say: that is no entry's."""
+        """Whether an entry covers a test, as in the run. The platform of a second target is not in the report: no."""
         case = self.cases.get(test["case"])
         if case is None:
             return entry.covers(test["id"], None, None)
@@ -85,7 +85,7 @@ class Known:
         return any(entry.test == other["test"] and entry.when == other["when"] for other in self.unmatched)
 
     def new_block(self, test: Test) -> str:
-        """An entry for a failure that nobody has explained yet."""
+        """An entry for a new failure, its reason and link still to be written."""
         versions = {name: f"=={self.environment[name]}" for name in KEPT_OF_STACK if self.environment[name]}
         target = self.cases[test["case"]]["target"] if test["case"] in self.cases else "cpu"
         when = tomlkit.inline_table()
@@ -105,7 +105,7 @@ def passed(test: Test) -> bool:
 
 
 def cut(text: str, entries: list[Expectation], file: str) -> tuple[str, list[str]]:
-    """What stands before the entries, and the text of each with the comments above it."""
+    """The text before the first entry, and the text of each entry with the comments above it."""
     starts = [match.start() for match in START.finditer(text)]
     head, *blocks = (text[start:end] for start, end in pairwise([0, *starts, len(text)]))
     try:
@@ -118,12 +118,12 @@ def cut(text: str, entries: list[Expectation], file: str) -> tuple[str, list[str
 
 
 def contents(entry: Expectation) -> dict[str, Any]:
-    """What an entry says, wherever it stands."""
+    """The content of an entry, without its place in the file."""
     return {key: value for key, value in asdict(entry).items() if key not in ("file", "number")}
 
 
 def narrowed(block: str, test: str) -> str:
-    """The text of an entry, of one test instead of its pattern."""
+    """The text of an entry, with one test id for its pattern."""
     document = tomlkit.parse(block)
     document[TABLE][0]["test"] = test  # type: ignore[index]
     return tomlkit.dumps(document)

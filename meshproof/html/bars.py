@@ -14,7 +14,7 @@ LADDER = ("state", "arguments", "outputs", "aliased", "temporary")
 
 @dataclass(frozen=True)
 class Amount:
-    """Bytes, ``None`` where they are unknown; ``width`` is in percent of the longest bar beside it."""
+    """Bytes (``None``: unknown); ``width`` is in percent of the longest bar in the chart."""
 
     bytes: int | None
     width: float
@@ -23,7 +23,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Bar:
-    """One thing in the old report and in the new; ``None``: not there."""
+    """One amount in the old report and in the new; ``None``: absent."""
 
     label: str
     old: Amount | None
@@ -31,7 +31,7 @@ class Bar:
 
 
 def census_bars(pair: Pair, program: str) -> tuple[Bar, ...] | None:
-    """Bytes by mesh axes and operation, per device and step; ``None`` of a program that could not be read."""
+    """Bytes by mesh axes and operation, per device and step; ``None`` if the program could not be read."""
     if any(case and case[program] is None for case in pair):
         return None
     lanes = [_lanes(case[program]) if case else {} for case in pair]
@@ -39,7 +39,7 @@ def census_bars(pair: Pair, program: str) -> tuple[Bar, ...] | None:
 
 
 def memory_bars(pair: Pair) -> tuple[Bar, ...]:
-    """Bytes per device by kind, from what is kept to what is passing."""
+    """Bytes per device by kind, from state to temporary memory."""
     kinds = [(case["memory"] or {}) if case else {} for case in pair]
     order = [kind for kind in LADDER if any(kind in found for found in kinds)]
     order += [kind for found in kinds for kind in found if kind not in LADDER]
@@ -54,7 +54,7 @@ def _lanes(entries: list[Mapping[str, Any]]) -> dict[str, tuple[int | None, str]
 
 
 def _describe(entries: list[Mapping[str, Any]]) -> str:
-    """How often, of what, written as what, and when."""
+    """Executions, tensors, realisation and phase, in words."""
     runs = _sum([entry["executions"] for entry in entries])
     written, dtypes, phases = (
         ", ".join(sorted({entry[key] for entry in entries})) for key in ("realized_as", "dtype", "phase")

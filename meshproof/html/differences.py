@@ -1,4 +1,4 @@
-"""Differences in groups: what forty cases have in common is told once."""
+"""Differences in groups: what forty cases have in common is shown once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Group:
-    """The same thing, changed in the same way, in one case or many."""
+    """The same change of the same place, in one case or many."""
 
     change: str
     kind: str
@@ -18,13 +18,13 @@ class Group:
 
     @property
     def values(self) -> tuple[str, str] | None:
-        """Old and new, where all entries agree on them."""
+        """Old and new value, if all cases agree on them."""
         found = {(entry["old"], entry["new"]) for entry in self.entries}
         return found.pop() if len(found) == 1 else None
 
 
 def group_differences(differences: Iterable[Mapping[str, Any]]) -> list[Group]:
-    """By change, kind and place, in the order in which each is first told."""
+    """Differences by change, kind and place, in order of first appearance."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for entry in differences:
         groups.setdefault((entry["change"], entry["kind"], entry["place"]), []).append(entry)

@@ -1,4 +1,4 @@
-"""Which device of the mesh holds which part of an array, drawn: leaves that lie alike share a picture."""
+"""Pictures of which device of the mesh holds which part of an array; leaves with one sharding share a picture."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 Axes = tuple[tuple[str, ...], ...]
-Lie = tuple[Axes | None, str]
+Sharding = tuple[Axes | None, str]
 MOST = 64
-"""Devices in a picture; a larger mesh is described in words."""
+"""The most devices in a picture; a larger mesh is described in words."""
 
 CELL, GAP, LABEL = 24, 14, 14
 
@@ -40,7 +40,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Placement:
-    """How an array of some rank lies on a mesh; the pictures are missing where only words can tell."""
+    """How an array is sharded over a mesh: in words, and in pictures if it can be drawn."""
 
     words: str
     array: Picture | None = None
@@ -49,7 +49,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """Leaves that lie alike in the old report and alike in the new: path, global shape, and shape on one device."""
+    """Leaves with one sharding in the old report and one in the new: (path, global shape, shape on a device)."""
 
     old: Placement | None
     new: Placement | None
@@ -61,9 +61,9 @@ def compare_layouts(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | No
     """The layouts of a case in the old report and in the new, those that changed first."""
     old, new = ({} if case is None else case["shardings"] for case in pair)
     meshes = [{} if case is None else case["mesh"] for case in pair]
-    groups: dict[tuple[Lie | None, Lie | None], list[str]] = {}
+    groups: dict[tuple[Sharding | None, Sharding | None], list[str]] = {}
     for path in {**new, **old}:
-        groups.setdefault((_lie(old.get(path)), _lie(new.get(path))), []).append(path)
+        groups.setdefault((_sharding(old.get(path)), _sharding(new.get(path))), []).append(path)
     layouts = [
         Layout(
             was and _place(*was, meshes[0]),
@@ -76,8 +76,8 @@ def compare_layouts(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | No
     return tuple(sorted(layouts, key=lambda layout: not layout.changed))
 
 
-def _lie(leaf: Mapping[str, Any] | None) -> Lie | None:
-    """What leaves must have in common to share a picture: the axes, or, where there are none to tell, the spec."""
+def _sharding(leaf: Mapping[str, Any] | None) -> Sharding | None:
+    """Equal for leaves that share a picture: the mesh axes, or the spec if the axes are unknown."""
     if leaf is None:
         return None
     if leaf["axes"] is None:
@@ -92,16 +92,16 @@ def _describe(path: str, leaf: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _place(axes: Axes | None, spec: str, mesh: Mapping[str, int]) -> Placement:
     if axes is None:
-        return Placement(f"{spec}: its parts lie in no regular way")
+        return Placement(f"{spec}: no regular partition")
     over = [f"dimension {number} over {'×'.join(names)}" for number, names in enumerate(axes) if names]
-    words = ", ".join(over) or "whole on every device"
+    words = ", ".join(over) or "replicated"
     if prod(mesh.values()) > MOST or any(name not in mesh for names in axes for name in names):
         return Placement(words)
     return Placement(words, _draw_array(axes, mesh), _draw_mesh(axes, mesh))
 
 
 def _draw_array(axes: Axes, mesh: Mapping[str, int]) -> Picture:
-    """The array cut into its parts: rows are the last dimension but one that is cut, columns the last."""
+    """The array cut into its parts: the last two dimensions that are cut are rows and columns."""
     counts = [prod(mesh[name] for name in names) for names in axes]
     *outer, rows, columns = [1, 1, *(count for count in counts if count > 1)]
     if len(counts) > 1 and counts[-1] == 1 and sum(count > 1 for count in counts) == 1:
@@ -117,7 +117,7 @@ def _draw_array(axes: Axes, mesh: Mapping[str, int]) -> Picture:
 
 
 def _draw_mesh(axes: Axes, mesh: Mapping[str, int]) -> Picture:
-    """Devices in rows and columns by the last two axes of the mesh; axes before them make a picture each."""
+    """Devices in rows and columns by the last two mesh axes, a panel for each position on the axes before them."""
     sizes = list(mesh.items())
     *outer, (down, rows), (along, columns) = [("", 1), ("", 1), *sizes][-max(len(sizes), 2) :]
     squares: list[Square] = []

@@ -12,14 +12,14 @@ from meshproof.html.units import as_float, describe_number
 WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 30
 MARKED = 32
-"""A curve of more steps than these has no dots."""
+"""A curve of more steps has no dots."""
 
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A series on the plane of the chart; ``path`` is broken where a loss is no number."""
+    """A series in chart coordinates; ``path`` is interrupted at a loss that is no number."""
 
     name: str
     path: str
@@ -29,7 +29,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class LossChart:
-    """Curves, ticks at (position, label), the numbers by step, and how far each report is from its truth."""
+    """Curves, ticks as (position, label), the numbers by step, and the distance of each report from its truth."""
 
     curves: tuple[Curve, ...]
     across: tuple[tuple[float, str], ...]
@@ -40,7 +40,7 @@ class LossChart:
 
 
 def draw_losses(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]) -> LossChart | None:
-    """The curves of the old case and the new, and of the truth; ``None`` where no step was taken."""
+    """The curves of the old case, of the new one and of the truth; ``None`` if no step was taken."""
     series = {name: values for name, values in _series(*pair).items() if values}
     known = [value for values in series.values() for value in values if value is not None]
     if not known:
@@ -75,7 +75,7 @@ def draw_losses(pair: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None])
 
 
 def _series(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Values]:
-    """Of two truths that are the same, one."""
+    """The series to draw; two equal truths are one series."""
     truths = [[as_float(loss) for loss in case["expected_losses"]] if case else [] for case in (old, new)]
     series: dict[str, Values] = {"truth": truths[1] or truths[0]}
     if truths[0] and truths[1] and truths[0] != truths[1]:

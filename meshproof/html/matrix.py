@@ -1,4 +1,4 @@
-"""Strategy × clause group, and every clause: how many tests have which status, in the old report and in the new."""
+"""Strategy × clause group, and every clause: the number of tests by status, in the old report and in the new."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str | None, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """Tests by status; ``old`` is empty where there is no old report."""
+    """The number of tests by status; ``old`` is empty without an old report."""
 
     old: Counter[str]
     new: Counter[str]
@@ -23,12 +23,12 @@ class Cell:
 
     @property
     def status(self) -> str | None:
-        """The first of `STATUSES` that any new test has, or any old one where there is none."""
+        """The first of `STATUSES` that any new test has, or any old one if there is no new test."""
         return next((status for counts in (self.new, self.old) for status in STATUSES if counts[status]), None)
 
     @property
     def tone(self) -> str | None:
-        """The colour: that of the status, or, where fewer are proved than were and none fails, of a change."""
+        """The colour: that of the status, or of a change if fewer tests are proved than before and none fails."""
         fewer = self.compared and self.new["proved"] < self.old["proved"]
         return "changed" if fewer and self.status != "failed" else self.status
 
@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row of cells for each strategy; ``None`` is the row of tests that are of no case."""
+    """A row of cells for each strategy; ``None`` is the row of tests without a case."""
 
     groups: tuple[str, ...]
     rows: tuple[tuple[str | None, tuple[Cell, ...]], ...]

@@ -1,4 +1,4 @@
-"""The page, put together: what its templates are given, in the order in which they show it."""
+"""The page: the values for its templates, in the order of the page."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def render_page(
     comparison: Mapping[str, Any] | None = None,
     pictures: Sequence[tuple[str, str | None, Sequence[str]]] = (),
 ) -> str:
-    """HTML that needs nothing outside itself, of reports as `read_report` returns them.
+    """Self-contained HTML for reports as `read_report` returns them.
 
-    ``comparison`` is that of ``old`` with ``new`` as JSON data; without it the page tells of the reports only.
-    ``pictures`` are of benchmarks: a heading, an element ``svg`` that is taken as it is, and what is left out.
+    ``comparison`` is the JSON data of a comparison of ``old`` with ``new``. ``pictures`` are of benchmarks: a heading,
+    an ``svg`` element that is inserted unescaped, and remarks on what is left out.
     """
     reports = [("new", new)] if old is None else [("old", old), ("new", new)]
     differences = comparison["differences"] if comparison else []
@@ -79,7 +79,7 @@ def _templates() -> Environment:
 
 
 def _idle(report: Report) -> list[tuple[str, int]]:
-    """Why tests were not exercised, with how many."""
+    """The reasons why tests were not exercised, and the number of tests for each."""
     reasons = Counter(
         test["message"] or "no reason given"
         for clause in report["clauses"]

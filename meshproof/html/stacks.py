@@ -1,4 +1,4 @@
-"""What was judged: two environments side by side."""
+"""Two environments side by side."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 Described = Mapping[str, Any] | None
 INCIDENTAL = ("time",)
-"""What differs between any two runs."""
+"""Keys of an environment that differ between any two runs."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One line of an environment, as text; ``None``: not told, or not installed."""
+    """One line of an environment, as text; ``None``: unknown, or not installed."""
 
     name: str
     old: str | None
@@ -22,12 +22,12 @@ class Fact:
 
 
 def compare_environments(new: Described, old: Described) -> list[Fact]:
-    """Everything but the packages, the defaults each on a line of its own."""
+    """Everything but the packages; each default has its own line."""
     return _pair(_flat(new), _flat(old), compared=old is not None)
 
 
 def compare_packages(new: Described, old: Described) -> list[Fact]:
-    """Every installed distribution of either, those that changed first."""
+    """Every distribution of either environment, changed ones first."""
     news, olds = (dict(described["packages"]) if described else {} for described in (new, old))
     return sorted(_pair(news, olds, compared=old is not None), key=lambda fact: (not fact.changed, fact.name.lower()))
 

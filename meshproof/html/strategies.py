@@ -1,4 +1,4 @@
-"""Each strategy of a page: its cases with all that is drawn of them, its differences, and its failing tests."""
+"""Each strategy of a page: its cases with their charts, its differences, and its failing tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CaseView:
 
     @property
     def shown(self) -> Entry:
-        """The new one, or the old one where it is gone."""
+        """The new case, or the old one if it is gone."""
         return self.new or self.old or {}
 
 
@@ -60,7 +60,7 @@ class StrategyView:
 
     @property
     def failed(self) -> int:
-        """How many tests failed that were not expected to."""
+        """The number of unexpected failures."""
         return sum(case.failed for case in self.cases)
 
 
@@ -119,7 +119,7 @@ def _view(old: Entry | None, new: Entry | None, changes: Counter[str], failed: i
 
 
 def _worst(case: Entry | None) -> tuple[str, float] | None:
-    """The number that is nearest to what is allowed of it."""
+    """The number with the largest margin, and that margin."""
     margins = [(name, error["margin"]) for name, error in (case["errors"] if case else {}).items()]
     known = [(name, margin) for name, margin in margins if margin is not None]
     return max(known, key=lambda each: each[1], default=None)

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them. An absent number is a dash."""
+"""Numbers as text for people. A missing number is a dash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LARGEST = 1024 ** len(UNITS)
 
 
 def describe_bytes(amount: int | None) -> str:
-    """Three digits and a binary unit, such as ``1.78 MiB``."""
+    """Bytes with three digits and a binary unit, such as ``1.78 MiB``."""
     if amount is None:
         return ABSENT
     if abs(amount) >= LARGEST:
@@ -22,20 +22,20 @@ def describe_bytes(amount: int | None) -> str:
 
 
 def exact_bytes(amount: int | None) -> str:
-    """Every digit, for a tooltip."""
+    """Bytes with every digit, for a tooltip."""
     if amount is None:
         return "unknown"
     return f"{amount:,} bytes" if abs(amount) < LARGEST else describe_bytes(amount)
 
 
 def describe_number(value: float | None, digits: int = 4) -> str:
-    """A number with this many digits."""
+    """A number with this many significant digits."""
     number = as_float(value)
     return ABSENT if number is None else f"{number:.{digits}g}"
 
 
 def describe_change(old: int | None, new: int | None) -> str:
-    """By how much a number grew, in percent; empty where it did not, or where nobody can tell."""
+    """The growth of a number in percent; empty if it is the same or unknown."""
     if old is None or new is None or old == new:
         return ""
     if old <= 0:
@@ -45,7 +45,7 @@ def describe_change(old: int | None, new: int | None) -> str:
 
 
 def as_float(value: float | None) -> float | None:
-    """JSON has integers that no float can hold: these are unknown here."""
+    """The number as a float; ``None`` for a JSON integer that is too large for one."""
     try:
         return None if value is None else float(value)
     except OverflowError:

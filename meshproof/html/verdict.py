@@ -1,4 +1,4 @@
-"""What the page says first: one sentence, and how serious it is."""
+"""The verdict at the top of a page: one sentence, and its severity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ICONS = {"bad": "✗", "unsure": "?", "notable": "≠", "good": "✓"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """``severity`` is one of `ICONS`: it chooses colour and sign."""
+    """A word, a sentence, and a ``severity``: one of `ICONS`, which chooses colour and sign."""
 
     word: str
     sentence: str
@@ -22,12 +22,12 @@ class Verdict:
 
     @property
     def icon(self) -> str:
-        """The sign that says the same as the colour."""
+        """The sign that goes with the colour."""
         return ICONS[self.severity]
 
 
 def judge(report: Mapping[str, Any], comparison: Mapping[str, Any] | None) -> Verdict:
-    """The comparison's verdict, or that of the one report: good only where nothing was left unjudged."""
+    """The comparison's verdict, or the report's own: good only if nothing was left unjudged."""
     if comparison:
         word = comparison["verdict"]
         return Verdict(word, comparison["sentence"], SEVERITIES.get(word, "unsure"))
@@ -42,7 +42,7 @@ def judge(report: Mapping[str, Any], comparison: Mapping[str, Any] | None) -> Ve
     sentence = ", ".join([judged, f"{failed or 'none'} failed", *rest])
     sentence = sentence[0].upper() + sentence[1:]
     if not report["run"]["finished"]:
-        sentence += "; the run did not come to its end"
+        sentence += "; the run did not finish"
     if failed:
         return Verdict("failed", sentence, "bad")
     if not proved or counts["not-exercised"] or not report["run"]["finished"]:

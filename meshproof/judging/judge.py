@@ -1,4 +1,4 @@
-"""From what was seen to a test's outcome: its status, its margin, and words that a stranger can act on."""
+"""From an observation to a test's outcome: its status, its margin, and its failure message."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from meshproof.judging.records import Record
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.memory import theoretical_bytes
 from meshproof.measures.traffic import Traffic
-from meshproof.measures.verdicts import Verdict, compared, ratio
+from meshproof.measures.verdicts import Verdict, ratio, unequal
 from meshproof.observing.seen import Failed, NotExercised, NotSupported, Seen
 
 T = TypeVar("T")
 
 
 class Judge:
-    """Judges one test. Every method either returns or ends the test with its status recorded."""
+    """Judges one test. Every method either returns, or records a status and ends the test.
+
+    ``options`` are appended to the command that runs the test alone; ``case`` is ``None`` if the stack is judged.
+    """
 
     def __init__(self, record: Record, options: str, case: Case | None = None) -> None:
         self.record, self.options, self.case = record, options, case
 
     def see(self, seen: Seen[T] | NotExercised) -> T:
-        """What was seen; ends the test where it was not."""
+        """What was seen; if it was not, the test ends as not supported, not exercised or failed."""
         if isinstance(seen, NotSupported):
             self.record.status, self.record.message = "not-supported", seen.reason
             pytest.skip(f"not supported: {seen.reason}")
@@ -37,87 +40,87 @@ class Judge:
         return seen
 
     def promised(self, promise: T | None, what: str) -> T:
-        """A part of the contract; ends the test as not supported where the contract leaves it out."""
+        """A part of the contract; if the contract leaves it out, the test ends as not supported."""
         return self.see(NotSupported(f"the contract promises no {what}") if promise is None else promise)
 
+    def counterpart(self, found: Case | None, what: str) -> Case:
+        """Another case to compare with; if there is none, the test ends as not supported."""
+        return self.see(NotSupported(f"the implementation has no {what} to compare with") if found is None else found)
+
     def needs(self, case: Case, *members: str) -> None:
-        """Members that the clause judges; ends the test as not supported where the strategy lacks one."""
+        """Members that the clause judges; if the strategy lacks one, the test ends as not supported."""
         absent = [member for member in members if not has_member(case.strategy, member)]
         if absent:
             self.see(NotSupported(f"the strategy has no {' and no '.join(absent)}"))
 
     def margin(self, observed: float, allowed: float) -> None:
-        """Keep the worst ratio of observed to allowed."""
+        """Record ``observed / allowed``, if it is the worst so far."""
         self.record.margin = max(ratio(observed, allowed), self.record.margin or 0.0)
 
     def ratio(self, observed: float) -> None:
-        """Keep the ratio of observed to theoretical that is furthest from one."""
+        """Record a ratio of observed to theoretical bytes, if it is the furthest from 1 so far."""
         self.record.ratio = max((observed, self.record.ratio or 1.0), key=lambda ratio: abs(ratio - 1))
 
     def numbers(self, verdicts: Iterable[Verdict]) -> None:
-        """Every verdict must have passed; the margin is the worst of them."""
+        """Every verdict must have passed. Records the worst of their margins."""
         problems = []
         for verdict in verdicts:
             self.margin(verdict.margin, 1.0)
             if not verdict.passed:
                 problems.append(str(verdict))
-        self.measured(problems)
+        self.clear(problems)
 
     def traffic(self, program: str, lanes: Iterable[Traffic]) -> None:
-        """There must be no such lanes: what moves in them is not what the budget of this program lists."""
-        self.measured([f"{program}: {lane}" for lane in lanes])
+        """There must be no such lanes: each moves other bytes than the budget of ``program`` lists."""
+        self.clear(f"{program}: {lane}" for lane in lanes)
 
-    def equal(self, what: str, seen: float, allowed: float, unit: str, source: str) -> None:
-        """An amount must be exactly what it is allowed to be; ``source`` says where that comes from."""
-        if seen != allowed:
-            self.measured([f"{what}: {compared(seen, allowed, unit)}; {source}"])
+    def equal(self, what: str, seen: float, expected: float, unit: str, source: str) -> None:
+        """An amount must be exactly ``expected``; ``source`` says where that comes from."""
+        if seen != expected:
+            self.fail([f"{what}: {unequal(seen, expected, unit)}; {source}"])
 
     def at_most(self, what: str, seen: float, allowed: float, unit: str, source: str) -> None:
-        """An amount must not be more than it is allowed to be; ``source`` says where that comes from."""
+        """An amount must not exceed ``allowed``; ``source`` says where that comes from."""
         if seen > allowed:
-            self.measured([f"{what}: {compared(seen, allowed, unit)}; {source}"])
+            margin = f"margin {ratio(seen, allowed):.4g}"
+            self.fail([f"{what}: saw {seen:,} {unit}, allowed at most {allowed:,}, {margin}; {source}"])
 
-    def declared(self, layout: Iterable[LeafLayout], when: str = "") -> None:
-        """Every leaf must lie as its contract declares, by the framework's own equivalence of shardings."""
+    def declared(self, layout: Iterable[LeafLayout], when: str) -> None:
+        """Every leaf must be sharded as its contract declares, by JAX's own equivalence of shardings.
+
+        ``when`` it was looked at, such as "after init", is for messages.
+        """
         mesh = self.case.mesh if self.case else {}
-        self.measured(
-            [
-                f"{leaf.path} {leaf.shape} lies as {leaf.spec}{when and f' {when}'}, declared is {leaf.declared_spec}: "
-                f"{compared(leaf.bytes_per_device, theoretical_bytes([leaf], mesh), 'bytes on the fullest device')}"
-                if leaf.declared is not None
-                else leaf.undeclared
-                for leaf in layout
-                if not leaf.as_declared
-            ]
-        )
+        problems = []
+        for leaf in layout:
+            if leaf.declared is None:
+                problems.append(leaf.undeclared)
+            elif not leaf.as_declared:
+                held, expected = leaf.bytes_per_device, theoretical_bytes([leaf], mesh)
+                more = f"; fullest device: {unequal(held, expected, 'bytes')}" if held != expected else ""
+                placed = f"expected {leaf.declared_spec}, is {leaf.placed}"
+                problems.append(f"{leaf.path} {leaf.shape}, {when}: {placed}{more}")
+        self.clear(problems)
 
     def clear(self, problems: Iterable[str]) -> None:
-        """There must be no problems; each is a sentence that names what was seen and what was expected."""
+        """There must be no problems; each is a sentence that says where, what was expected and what was seen."""
         found = list(problems)
         if found:
             self.fail(found)
 
     def fail(self, problems: list[str]) -> NoReturn:
-        """End the test as failed for what holds or does not, by no amount that has a margin."""
-        self._violated(problems, "margin: none, this holds or it does not\n")
-
-    def measured(self, problems: list[str]) -> None:
-        """There must be no problems; each is a sentence that names what was seen, what is allowed and the margin."""
-        if problems:
-            self._violated(problems)
-
-    def _violated(self, problems: list[str], margin: str = "") -> NoReturn:
+        """End the test as failed, for these problems, of which the first twelve are shown."""
         shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
         lines = "\n".join(f"  - {problem}".replace("\n", "\n  ") for problem in shown)
         where = f" by {self.record.case}" if self.record.case else ""
         pytest.fail(
-            f"{self.record.clause} is violated{where}: {self.record.statement}\n{self._case()}{lines}\n{margin}"
-            f"alone: pytest '{self.record.id}'{self.options}",
+            f"{self.record.clause} is violated{where}: {self.record.statement}\n{self._case()}{lines}\n"
+            f"run it alone: pytest '{self.record.id}'{self.options}",
             pytrace=False,
         )
 
     def _case(self) -> str:
-        """What the parts of the case's id are."""
+        """The parts of the case's id, named."""
         if self.case is None:
             return ""
         strategy: Any = self.case.strategy

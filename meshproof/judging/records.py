@@ -1,4 +1,4 @@
-"""What a test found out, kept for the report."""
+"""The result of a test, kept for the report."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from meshproof.report.document import Status
 
 @dataclass
 class Record:
-    """What one test found out: the line that the report keeps of it.
+    """The result of one test, as the report holds it.
 
-    ``margin`` is the worst error over its allowance; ``ratio`` the bytes moved over the theoretical bytes.
-    ``expectation`` has the entries that cover the test, and whether it failed as they say.
+    ``margin`` is the worst of error over bound; ``ratio`` is bytes moved over theoretical bytes. ``expectation`` holds
+    the entries of expectations that cover the test, and whether it failed as they say.
     """
 
     id: str
@@ -46,12 +46,12 @@ RECORD = pytest.StashKey[Record]()
 
 
 def record_of(item: pytest.Item) -> Record:
-    """The record of a test, the same one in all its phases."""
+    """The record of a test: the same one in setup, call and teardown."""
     return item.stash.setdefault(RECORD, _new_record(item))
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """The case of a test; some judge the stack itself."""
+    """The case of a test; ``None`` for one that judges the stack itself."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
     return case if isinstance(case, Case) else None
 

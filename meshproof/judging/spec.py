@@ -1,4 +1,4 @@
-"""SPEC.md: every clause in the words of the tests that judge it. The suites are parsed, never imported."""
+"""SPEC.md: every clause, from the docstrings of the tests that judge it. The suites are parsed, not imported."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ HEAD = f"""\
 
 Generated from the clause markers in `suites/` by `{COMMAND}`: change the docstring of the test, then run that.
 
-MUST and MUST NOT are to be read as in RFC 2119. A clause is judged on every strategy and mesh that it can apply to.
+MUST and MUST NOT are to be read as in RFC 2119. The first sentence of a statement is the requirement; conditions and
+details follow it. A clause is judged on every strategy and mesh that it can apply to.
 """
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class SpecError(Exception):
-    """The suites cannot be made into a specification; the message names every test at fault."""
+    """The suites do not make a specification; the message names every test at fault."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause in the words of one test that judges it. ``test`` is its pytest node id without parameters."""
+    """A clause as one of its tests states it. ``test`` is the pytest node id without parameters."""
 
     id: str
     statement: str
@@ -51,7 +52,7 @@ class Clause:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The clause's place in the document. Raises `SpecError` where it has none."""
+        """The clause's place in the document. Raises `SpecError` if its group or number is unknown."""
         group, _, number = self.id.partition("-")
         if group not in GROUPS or not number.isdecimal():
             raise SpecError(f"{self.test}: no group of {self.id!r}; expected a number after {', '.join(GROUPS)}")
@@ -73,9 +74,9 @@ def render_spec(checkout: Path) -> str:
 
 
 def read_clauses(checkout: Path = Path()) -> list[Clause]:
-    """The clauses of every suite, in the order of the document: one entry for each test of each.
+    """The clauses of every suite, one entry per clause and test, in the order of the document.
 
-    Raises `SpecError` where a test lacks a clause or a docstring, or there are no suites.
+    Raises `SpecError` if a test lacks a clause or a docstring, or if there are no suites.
     """
     paths = sorted(checkout.glob("suites/**/test_*.py"))
     if not paths:

@@ -1,4 +1,4 @@
-"""The truth of every case, computed once in a process."""
+"""The truth of every case: the numbers that it must compute."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from meshproof.observing.subject import STEPS
 
 
 class Truths:
-    """The truth of every case, computed once for all that start from the same values and see the same batches.
+    """The truth of every case, computed once per process for all cases with equal truth, start values and batches.
 
-    Where the implementation brings none, its own run on one device, on the batches that it was observed on.
+    An implementation without truth is judged by its own float64 run on one device, if it has ``single_device``.
     """
 
     def __init__(self) -> None:
@@ -27,9 +27,9 @@ class Truths:
         self.usual: dict[str, Seen[Judgement]] = {}
 
     def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
-        """Trained from the canonical values where the strategy can load them, else from what its ``init`` made.
+        """The truth of a case, on the batches that it was observed on or on others.
 
-        On the batches that the strategy was observed on, or on others.
+        It starts from the canonical values if the strategy can load them, else from the values that its ``init`` made.
         """
         if not has_member(case.strategy, "truth"):
             if batches is not None or not has_member(case.strategy, "single_device"):
@@ -42,7 +42,7 @@ class Truths:
         return self.usual[case.id]
 
     def trained(self, case: Case, observation: Observation, batches: Iterable[Batch]) -> Seen[Judgement]:
-        """The truth of a case on these batches; or what it raised and where, or what its result lacks."""
+        """The truth of a case on these batches; `Failed` if it raises or returns something else."""
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
         try:
             if has_member(case.strategy, "load"):
@@ -61,7 +61,7 @@ class Truths:
 
 
 def identity(truth: Truth) -> Any:
-    """What a truth is found by again: any that equals it, but where it has no hash the object alone."""
+    """A key for a truth: the truth itself, so that equal ones are computed once; its ``id`` if it has no hash."""
     try:
         hash(truth)
     except TypeError:
@@ -70,7 +70,7 @@ def identity(truth: Truth) -> Any:
 
 
 def digest(trees: Iterable[Tree]) -> str:
-    """Of every bit of these trees of arrays: equal for equal bits. Reports keep it, so that it is for ever."""
+    """The SHA-256 of the paths, dtypes, shapes and bytes of trees of arrays. Reports keep it: it must not change."""
     content = hashlib.sha256()
     for tree in trees:
         for path, value in leaves(tree):

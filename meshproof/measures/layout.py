@@ -1,4 +1,4 @@
-"""Where every array lies: the declared ``PartitionSpec`` beside the shards that are really on the devices.
+"""How every array is sharded: the declared ``PartitionSpec`` beside the shards that are really on the devices.
 
 Positions are those in ``mesh.devices.flat``. An index is a tuple of half-open ``(start, stop)`` ranges, one a
 dimension, in elements of the global array.
@@ -35,9 +35,9 @@ class Shard:
 class LeafLayout:
     """One array: its path, global shape, item size in bytes, and its shards in order of position.
 
-    ``spec`` is what the array's sharding calls itself, with its memory and its devices where these are not the
-    mesh's own. ``as_declared`` is the framework's own verdict,
-    ``is_equivalent_to`` the declared sharding; ``None`` where nothing is declared, with the reason in ``undeclared``.
+    ``spec`` is what the array's sharding calls itself, with its memory kind and its devices if these are not the
+    mesh's own. ``as_declared`` is JAX's verdict: ``is_equivalent_to`` the declared sharding. It is ``None`` if nothing
+    is declared, and ``undeclared`` says why.
     """
 
     path: str
@@ -53,6 +53,12 @@ class LeafLayout:
     def declared_spec(self) -> str:
         """What is declared, spelled as ``spec`` is."""
         return "nothing" if self.declared is None else str(PartitionSpec(*self.declared))
+
+    @property
+    def placed(self) -> str:
+        """How it is placed, in a message: ``spec``, and whether every one of several devices holds all of it."""
+        whole = len(self.shards) > 1 and all(shard.shape == self.shape for shard in self.shards)
+        return f"{self.spec} (replicated)" if whole else self.spec
 
     @property
     def bytes_per_device(self) -> int:
@@ -91,14 +97,14 @@ def _observe_leaf(
         key=lambda shard: shard.position,
     )
     declared_tuple = None if spec is None else tuple(spec)
-    lies = _spelled(array.sharding, mesh)
+    found = _spelled(array.sharding, mesh)
     return LeafLayout(
-        path, array.shape, array.dtype.itemsize, lies, tuple(shards), declared_tuple, as_declared, undeclared
+        path, array.shape, array.dtype.itemsize, found, tuple(shards), declared_tuple, as_declared, undeclared
     )
 
 
 def _spelled(sharding: Any, mesh: Mesh) -> str:
-    """What a sharding calls itself, and what its spec does not say: another memory, another order of the devices."""
+    """A sharding's spec, and what the spec does not say: another memory kind, another order of the devices."""
     name = str(getattr(sharding, "spec", type(sharding).__name__))
     device = mesh.devices.flat[0]
     if sharding.memory_kind not in (None, device.default_memory().kind):
@@ -112,10 +118,10 @@ def _spelled(sharding: Any, mesh: Mesh) -> str:
 def expected_shards(
     shape: tuple[int, ...], spec: tuple[Any, ...], mesh: Mapping[str, int]
 ) -> tuple[tuple[int, Index], ...]:
-    """Which part of an array each position of a mesh must hold: the meaning of a ``PartitionSpec``, from scratch.
+    """Which part of an array each position of a mesh must hold: a ``PartitionSpec``'s meaning, computed without JAX.
 
     ``spec`` has an axis name, a tuple of them (major first) or ``None`` per dimension; dimensions beyond it are
-    whole. Raises ``ValueError`` where a dimension does not divide by its axes.
+    whole. Raises ``ValueError`` if a dimension does not divide by its axes.
     """
     shards = []
     for position, coordinates in enumerate(np.ndindex(*mesh.values())):
@@ -135,9 +141,9 @@ def expected_shards(
 
 
 def mesh_axes(leaf: LeafLayout, mesh: Mapping[str, int]) -> list[list[str]] | None:
-    """The mesh axes that each dimension really lies over, major first, axes of one device left out.
+    """The mesh axes that each dimension is really split over, major first, axes of one device left out.
 
-    Found in the shards, not in a ``PartitionSpec``. ``None`` where no ``PartitionSpec`` describes what they hold.
+    Found in the shards, not in a ``PartitionSpec``. ``None`` if no ``PartitionSpec`` describes what they hold.
     """
     shards = {shard.position: shard.index for shard in leaf.shards}
     first = shards.get(0)

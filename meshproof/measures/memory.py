@@ -22,7 +22,7 @@ class ProgramMemory:
 
 
 def program_memory(compiled: Any) -> ProgramMemory | None:
-    """The compiler's own account of a program; ``None`` where the backend gives none."""
+    """The compiler's own memory analysis of a program; ``None`` if the backend gives none."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -35,7 +35,7 @@ def program_memory(compiled: Any) -> ProgramMemory | None:
 
 
 def theoretical_bytes(leaves: Iterable[LeafLayout], mesh: dict[str, int]) -> int:
-    """Bytes per device of leaves that lie as declared: each whole size, divided by the axes that split it."""
+    """Bytes per device of leaves that are sharded as declared: each global size, divided by the axes that split it."""
     return sum(
         prod(leaf.shape) * leaf.itemsize // prod(mesh[axis] for axis in spec_axes(leaf.declared or ()))
         for leaf in leaves

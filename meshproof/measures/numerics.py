@@ -1,8 +1,8 @@
 """The judge of numbers: error bounds and bitwise comparison.
 
-A leaf is judged as one vector: its error is the Frobenius norm of observed − truth, in float64, and what is allowed is
-`MULTIPLE` times the norm of the standard deviations that float32 rounding explains (`contract.Judgement.rounding`).
-For independent errors E‖error‖² = ‖deviations‖², so an honest run stays near or below one deviation.
+A leaf is judged as one vector: its error is the Frobenius norm of observed − truth, in float64. The bound is `MULTIPLE`
+times the norm of the standard deviations that float32 rounding explains (`contract.Judgement.rounding`). For
+independent errors E‖error‖² = ‖deviations‖², so a correct run stays near or below one deviation.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from meshproof.measures.verdicts import Failure, LeafRecord, Verdict, ratio
 MULTIPLE = 6.0
 """How many standard deviations are allowed.
 
-A leaf of many elements averages its errors and needs hardly more than one deviation; a scalar loss is a single draw,
-and a normal one exceeds six deviations once in 5·10⁸ runs. For errors of any distribution and any correlation between
-the elements, Chebyshev's inequality still leaves 1/36. More would only dull the judge: the deviations are upper
-estimates, and float32 training, sequential sums included, uses about a tenth of what six of them allow.
+A leaf of many elements averages its errors and needs hardly more than one deviation. A scalar loss is a single draw: if
+normal, it exceeds six deviations once in 5·10⁸ runs. For any distribution and any correlation between the elements,
+Chebyshev's inequality gives at most 1/36. A larger multiple would only hide faults: the deviations are upper estimates,
+and float32 training, sequential sums included, uses about a tenth of six of them.
 """
 
 VACUOUS = 1e-2
-"""A bound above this share of the signal judges nothing, and is itself a failure (NUM-10)."""
+"""A bound above this share of the signal proves nothing, and is itself a failure (NUM-10)."""
 
 VACUOUS_IN = {"float32": VACUOUS, "bfloat16": 0.5}
-"""The same, by the dtype that is computed in. In bfloat16 one ReLU in a thousand flips, which no bound can be small on.
+"""`VACUOUS` by compute dtype. In bfloat16 one ReLU in a thousand flips, so its bounds cannot be small.
 
-Half the signal is what the smallest wrong mean or sum is off by, a factor of two: beyond it even that could hide.
+The smallest wrong mean or sum is off by a factor of two, that is, by half of one of them: a larger bound could hide it.
 """
 
 Observed = Mapping[str, Any]
@@ -44,7 +44,7 @@ def judge(
 
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal. A leaf that is missing,
     unexpected, of another shape or not finite fails, as does a bound that exceeds ``vacuous`` of the truth.
-    Raises ``ValueError`` where truth and rounding do not have the same leaves and shapes: then the judge is broken.
+    Raises ``ValueError`` if truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
         raise ValueError(f"leaves in only one of truth and its rounding: {sorted(truth.keys() ^ rounding.keys())}")
@@ -55,15 +55,15 @@ def judge(
 
 
 def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
-    """A scalar, the same way."""
+    """A scalar against truth, as `judge` judges a leaf."""
     return judge({"loss": observed}, {"loss": np.asarray(truth)}, {"loss": np.asarray(rounding)}, part, vacuous)
 
 
 def judge_trajectory(observed: Trajectory, judgement: Judgement, vacuous: float = VACUOUS) -> tuple[Verdict, ...]:
-    """Everything that training gave, in the order it is computed in, so that the first failure is nearest the cause.
+    """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
 
-    That is the first step's gradients, then of each step the loss, the optimizer state and the parameters.
-    Raises ``ValueError`` where the numbers of steps differ.
+    First the gradients of step 1, then for each step the loss, the optimizer state and the parameters.
+    Raises ``ValueError`` if the numbers of steps differ.
     """
     true, rounding = judgement.value, judgement.rounding
     if len(observed.steps) != len(true.steps):
@@ -89,9 +89,9 @@ def agree(
 ) -> Verdict:
     """Two observed runs of the same mathematics against each other (NUM-8), in rounding's order.
 
-    Each errs from the common truth with the deviation σ of ``rounding``. Independent errors give the difference the
-    deviation √2·σ, and errors that the runs share only make it smaller. (That both pass `judge` proves no more than
-    twice what is allowed there, so this is the sharper claim.)
+    Each differs from their common truth with the deviation σ of ``rounding``. If the errors are independent, the
+    difference has the deviation √2·σ; errors that both runs share make it smaller. (If both pass `judge`, they differ
+    by at most two of its bounds, so this claim is sharper.)
     """
     both = {path: sqrt(2) * real(deviation) for path, deviation in rounding.items()}
     return pair(right, left, rounding, part, (names[1], names[0]), within(both, names[0], vacuous))
@@ -113,7 +113,7 @@ def _finite(path: str, values: np.ndarray) -> LeafRecord:
     bad = ~np.isfinite(values)
     if not bad.any():
         return LeafRecord(path, 0.0, 0.0, float(values.size))
-    return unmeasured(path, "non-finite", f"is not finite: {first(bad, values)}; allowed is none")
+    return unmeasured(path, "non-finite", f"is not finite: {first(bad, values)}")
 
 
 Judge = Callable[[str, np.ndarray, np.ndarray], LeafRecord]
@@ -122,7 +122,7 @@ Judge = Callable[[str, np.ndarray, np.ndarray], LeafRecord]
 def pair(
     observed: Observed, reference: Observed, order: Iterable[str], part: str, names: tuple[str, str], judge: Judge
 ) -> Verdict:
-    """The verdict leaf by leaf; what only one side has, or has in another shape, is a record that says so."""
+    """The verdict leaf by leaf. A leaf that one side lacks, or has in another shape, is a failed record."""
     records = []
     for path in dict.fromkeys([*order, *reference, *observed]):
         if path not in observed:
@@ -130,15 +130,16 @@ def pair(
         elif path not in reference:
             records.append(unmeasured(path, "unexpected", f"is in {names[0]} and unknown to {names[1]}"))
         elif np.shape(observed[path]) != np.shape(reference[path]):
-            shapes = f"{np.shape(observed[path])} in {names[0]} and {np.shape(reference[path])} in {names[1]}"
-            records.append(unmeasured(path, "shape", f"has shape {shapes}"))
+            expected, saw = np.shape(reference[path]), np.shape(observed[path])
+            shapes = f"expected shape {expected} of {names[1]}, saw {saw} in {names[0]}"
+            records.append(unmeasured(path, "shape", shapes))
         else:
             records.append(judge(path, np.asarray(observed[path]), np.asarray(reference[path])))
     return Verdict(part, tuple(records))
 
 
 def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
-    """The judge of one leaf against the reference of that ``name``, by the deviations in ``rounding``."""
+    """A judge of one leaf against the reference called ``name``, by the deviations in ``rounding``."""
 
     def judge_leaf(path: str, observed: np.ndarray, reference: np.ndarray) -> LeafRecord:
         if path not in rounding:
@@ -146,9 +147,8 @@ def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
         try:
             saw, is_, by = real(observed), real(reference), real(rounding[path])
         except (TypeError, ValueError):
-            return unmeasured(
-                path, "dtype", f"is {observed.dtype} against {reference.dtype}, which are not real numbers"
-            )
+            dtypes = f"expected real numbers, saw {observed.dtype} in the run and {reference.dtype} in {name}"
+            return unmeasured(path, "dtype", dtypes)
         for values, where in ((saw, "the run"), (is_, name)):
             if not np.isfinite(values).all():
                 return unmeasured(
@@ -158,7 +158,7 @@ def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
             raise ValueError(f"{path}: the leaf has shape {np.shape(is_)}, its rounding {np.shape(by)}")
         error, allowed, signal = norm(saw - is_), MULTIPLE * norm(by), norm(is_)
         if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
-            seen = f"is not what {name} has: {first(observed != reference, observed, reference)}; integers are exact"
+            seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
         failure, detail = explain(saw, is_, error, allowed, signal, name, vacuous)
         return LeafRecord(path, error, allowed, signal, failure, detail)
@@ -169,17 +169,17 @@ def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
 def explain(
     saw: np.ndarray, is_: np.ndarray, error: float, allowed: float, signal: float, name: str, vacuous: float
 ) -> tuple[Failure | None, str]:
-    """Which failure it is, in words: a constant factor that explains the whole error points at a wrong mean or sum."""
+    """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum."""
     share = ratio(allowed, signal)
     if isfinite(allowed) and error > allowed:
         factor = float(np.vdot(is_, saw)) / signal**2 if signal else 0.0
         if factor and abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10:
-            cause = f"it is {name} times {factor:.7g}{common_cause(factor)}"
+            cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
-            cause = "no order of float32 operations explains that much"
-        return "exceeds", f"is not {name}: {cause}"
+            cause = "by more than rounding explains, in whatever order"
+        return "exceeds", f"differs from {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
         cause = (
             "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie: use other data or fewer steps"
@@ -189,16 +189,16 @@ def explain(
 
 
 def common_cause(factor: float) -> str:
-    """What usually multiplies by such a factor; empty where nothing does."""
+    """What usually multiplies by such a factor; empty if nothing does."""
     if factor < 0:
         return ": a wrong sign"
     times = max(factor, 1 / factor)
     is_count = round(times) > 1 and abs(times - round(times)) < 1e-3 * times
-    return ": a sum for a mean, or a reduction twice or never" if is_count else ""
+    return ": a sum instead of a mean, or reduced twice or never" if is_count else ""
 
 
 def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tuple[str, str]) -> LeafRecord:
-    """The record of a bitwise comparison: how many elements differ, and the first of them."""
+    """The record of a bitwise comparison; its error is the number of elements that differ."""
     if observed.dtype != reference.dtype:
         return unmeasured(path, "dtype", f"is {reference.dtype} in {names[0]} and {observed.dtype} in {names[1]}")
     if observed.tobytes() == reference.tobytes():
@@ -209,14 +209,14 @@ def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tu
 
 
 def first(where: np.ndarray, *arrays: np.ndarray) -> str:
-    """How many elements, and the first of them with its value on either side."""
+    """How many elements ``where`` marks, and the first of them with its index and its value in each array."""
     index = tuple(int(i) for i in np.argwhere(where)[0])
     shown = " and ".join(repr(array[index].item()) for array in arrays)
     return f"{np.count_nonzero(where):,} of {where.size:,} elements, the first at {index} is {shown}"
 
 
 def unmeasured(path: str, failure: Failure, detail: str) -> LeafRecord:
-    """A leaf whose error cannot be measured."""
+    """The record of a leaf whose error cannot be measured: it is infinite."""
     return LeafRecord(path, inf, 0.0, 0.0, failure, detail)
 
 
@@ -226,12 +226,12 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 
 
 def is_integer(array: np.ndarray) -> bool:
-    """Whether the leaf holds integers or truth values, which no rounding touches."""
+    """Whether the leaf holds integers or booleans, which are never rounded."""
     return array.dtype.kind in "iub"
 
 
 def real(array: Any) -> np.ndarray:
-    """In float64. Raises ``TypeError`` or ``ValueError`` for what holds no real numbers."""
+    """The array in float64. Raises ``TypeError`` or ``ValueError`` if it holds no real numbers."""
     given = np.asarray(array)
     if given.dtype.kind == "c":
         raise TypeError(f"{given.dtype} is complex")

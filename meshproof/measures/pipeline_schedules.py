@@ -13,13 +13,13 @@ from meshproof.contract import Direction, Slot
 
 @dataclass(frozen=True)
 class Counts:
-    """``stages``, ``microbatches``, ``chunks`` of layers a stage, ``ticks``, and slots in which a stage is ``idle``.
+    """Numbers of a schedule. ``chunks`` are the groups of layers per stage; ``idle`` counts slots, over all stages.
 
-    ``has_weights``: some slots are for the gradients of weights alone. ``live`` is the most activations that one stage
-    has taken forward and needs still. ``drains_first``: every forward comes before every backward. ``crossed`` ticks
-    are those from the first backward to the last forward, if in one of them a stage is handed an activation and a
-    gradient at once; else none. ``held`` is the most activations and gradients that one stage was handed and needs
-    still, with what is on its way to it: one, or two where they cross.
+    ``has_weights``: some slots compute gradients of weights only. ``live``: the most microbatches that one stage has
+    taken forward and not yet finished. ``drains_first``: every forward comes before every backward. ``crossed``: the
+    number of ticks from the first backward to the last forward, if in one of them a stage receives an activation and a
+    gradient at once, else 0. ``held``: the most activations and gradients that one stage has received and still needs,
+    plus those it is receiving: one, or two if they cross.
     """
 
     stages: int
@@ -40,7 +40,7 @@ class Counts:
 
 
 def count(schedule: Sequence[Slot]) -> Counts:
-    """Count a schedule. Raises ``ValueError`` where it is empty."""
+    """Count a schedule. Raises ``ValueError`` if it is empty."""
     if not schedule:
         raise ValueError("the schedule has no slots: a pipeline that does nothing")
     stages, ticks = 1 + max(slot.stage for slot in schedule), 1 + max(slot.tick for slot in schedule)
@@ -70,7 +70,7 @@ def _live(schedule: Sequence[Slot], stage: int, last: Direction) -> int:
 
 
 def _crosses(schedule: Sequence[Slot], stages: int, depths: int) -> bool:
-    """Whether in some tick a stage is handed two things."""
+    """Whether a stage receives an activation and a gradient in the same tick, in some tick."""
     steps = {"forward": 1, "backward": -1}
     receivers = (
         (slot.tick, following % stages)
@@ -82,7 +82,7 @@ def _crosses(schedule: Sequence[Slot], stages: int, depths: int) -> bool:
 
 
 def _held(schedule: Sequence[Slot], stages: int, depths: int) -> int:
-    """The most that a stage was handed in an earlier tick and needs in this or a later one."""
+    """The most activations and gradients that one stage received in earlier ticks and still needs."""
     done: dict[tuple[Direction, int, int], int] = {}
     needed: dict[tuple[Direction, int, int], Slot] = {}
     for slot in sorted(schedule, key=lambda slot: slot.tick):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from meshproof.contract import Communication
 from meshproof.hlo import Collective
-from meshproof.measures.verdicts import compared
+from meshproof.measures.verdicts import unequal
 
 Lane = tuple[str, tuple[str, ...]]
 """A logical operation and the mesh axes that it runs over."""
@@ -15,7 +15,7 @@ Lane = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Traffic:
-    """One lane: bytes seen per device and step (``None``: unknown), bytes budgeted, and what they are of."""
+    """One lane: bytes seen per device and step (``None``: unknown), bytes budgeted, and where both come from."""
 
     lane: Lane
     seen: int | None
@@ -25,37 +25,37 @@ class Traffic:
 
     @property
     def exact(self) -> bool:
-        """Whether just the budgeted bytes move."""
+        """Whether exactly the budgeted bytes move."""
         return self.seen == self.budgeted
 
     @property
     def ratio(self) -> float:
-        """Bytes seen over bytes budgeted; infinite where nothing is budgeted or the amount is unknown."""
+        """Bytes seen over bytes budgeted: infinite if none are budgeted or the amount is unknown, 1 if both are 0."""
         if self.seen is None or (self.seen and not self.budgeted):
             return float("inf")
         return self.seen / self.budgeted if self.budgeted else 1.0
 
     def __str__(self) -> str:
         lane = f"{self.lane[0]} over {'×'.join(self.lane[1])}"
-        written = ", ".join(sorted({entry.realized_as for entry in self.entries})) or "nothing"
-        phases = ", ".join(sorted({entry.phase for entry in self.entries})) or "none"
-        budget = "; ".join(map(str, self.lines)) or f"no line lists {lane}"
-        amount = compared(self.seen, self.budgeted, "bytes")
-        return f"{lane}: {amount} (written as {written}; phase {phases}); budget: {budget}"
+        written = ", ".join(sorted({entry.realized_as for entry in self.entries}))
+        phases = ", ".join(sorted({entry.phase for entry in self.entries}))
+        found = f" (written as {written}; phase {phases})" if self.entries else ""
+        budget = "; ".join(map(str, self.lines)) or f"no line for {lane}"
+        return f"{lane}: {unequal(self.seen, self.budgeted, 'bytes')}{found}; budget: {budget}"
 
 
 def compare_traffic(collectives: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:
-    """Every lane that is seen or budgeted."""
+    """Every lane that is seen or budgeted, sorted."""
     lines = list(budget)
     entries = [_as_budgeted(entry, lines) for entry in collectives]
     return tuple(_lane(lane, entries, lines) for lane in sorted(set(_lanes(entries, lines))))
 
 
 def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
-    """An all-reduce and its slices are one where the budget reduces, and a reduce-scatter where it scatters.
+    """An all-reduce followed by a slice: a reduce-scatter, unless the budget lists only an all-reduce on these axes.
 
-    ZeRO-1 reduces a gradient and then updates a slice of it; without a reduce-scatter of its own a compiler writes
-    ZeRO-2's the same way.
+    ZeRO-1 all-reduces a gradient and then updates a slice of it. A compiler without a reduce-scatter of its own writes
+    the reduce-scatter of ZeRO-2 in the same way.
     """
     budgeted = {line.operation for line in lines if line.axes == entry.axes}
     sliced = entry.operation == "reduce-scatter" and entry.realized_as.endswith("all-reduce + dynamic-slice")

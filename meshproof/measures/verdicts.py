@@ -1,22 +1,25 @@
-"""What a comparison found, leaf by leaf, in words: error, what is allowed, margin, the first divergent leaf."""
+"""What a comparison found, leaf by leaf, in words: error, bound and margin, and the first leaf that differs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf, isinf
 from typing import Literal
 
 SHOWN = 3
 """How many failed leaves a verdict shows."""
+
+MOST = 1024
+"""The largest multiple that a message names: more copies than these are no multiple but a coincidence."""
 
 Failure = Literal["missing", "unexpected", "shape", "dtype", "non-finite", "exceeds", "differs", "vacuous"]
 
 
 @dataclass(frozen=True)
 class LeafRecord:
-    """What was seen of one leaf. ``error``, ``allowed`` and ``signal`` are Frobenius norms; ``detail`` is for people.
+    """The result of judging one leaf. ``error``, ``allowed`` and ``signal`` are Frobenius norms; ``detail`` is words.
 
-    Where no error can be measured it is infinite. In a record of `bitwise` the error counts elements that differ.
+    An error that cannot be measured is infinite. In a record of `bitwise` it counts the elements that differ.
     """
 
     path: str
@@ -28,25 +31,26 @@ class LeafRecord:
 
     @property
     def margin(self) -> float:
-        """``error / allowed``: above one is a failure. 0/0 is 0, for what must be exact and is; x/0 is infinite."""
+        """``error / allowed``: above 1 is a failure. 0/0 is 0 (exact, as it must be); x/0 is infinite."""
         return ratio(self.error, self.allowed)
 
     @property
     def relative(self) -> float:
-        """``error / signal``, the relative Frobenius norm, with the same 0/0 and x/0."""
+        """``error / signal``: the relative Frobenius norm, with 0/0 = 0 and x/0 infinite."""
         return ratio(self.error, self.signal)
 
     def __str__(self) -> str:
+        """Only a measured error that is held to a bound has a margin here."""
         said = f"{self.path} {self.detail}".rstrip()
-        if not isfinite(self.error):
-            return f"{said} [margin inf]"
+        if self.failure not in (None, "exceeds"):
+            return said
         margin = f"margin {self.margin:.3g}, relative error {self.relative:.2g}"
         return f"{said} [error {self.error:.3g}, allowed {self.allowed:.3g}, {margin}]"
 
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """The records of one part (such as "gradients of step 1"), in model order. Its text is for the person who acts."""
+    """The records of one part (such as "gradients of step 1"), in model order. Its text is shown in failures."""
 
     part: str
     records: tuple[LeafRecord, ...]
@@ -68,7 +72,7 @@ class Verdict:
 
     @property
     def margin(self) -> float:
-        """The largest margin of all leaves; infinite where there was nothing to judge."""
+        """The largest margin of all leaves; infinite if there is none."""
         return max((record.margin for record in self.records), default=inf)
 
     def __str__(self) -> str:
@@ -76,23 +80,34 @@ class Verdict:
             return f"{self.part}: nothing was judged, there are no leaves"
         if self.passed:
             return f"{self.part}: {len(self.records)} leaves within their bounds, largest margin {self.margin:.3g}"
+        if len(self.records) == 1:
+            return f"{self.part}: {self.records[0]}"
         count, first = len(self.failures), self.failures[0].path
-        head = f"{self.part}: {count} of {len(self.records)} leaves failed, first {first} in model order"
+        head = f"{self.part}: {count} of {len(self.records)} leaves failed; the first in model order is {first}"
         shown = [*map(str, self.failures[:SHOWN])]
         if count > SHOWN:
             worst = max(self.failures, key=lambda record: record.margin)
-            shown.append(f"and {count - SHOWN} more, the worst of all is {worst.path} with margin {worst.margin:.3g}")
+            margin = f"; the worst of all is {worst.path}, margin {worst.margin:.3g}"
+            shown.append(f"and {count - SHOWN} more{margin if worst.failure == 'exceeds' else ''}")
         return "\n  ".join([head, *shown])
 
     __repr__ = __str__
 
 
-def compared(seen: float | None, allowed: float, unit: str) -> str:
-    """An amount in words, beside the one that is allowed; ``None`` is an amount that nobody knows."""
-    if seen is None:
-        return f"an unknown number of {unit} seen, {allowed:,} allowed, margin inf"
-    excess = f"{abs(seen - allowed):,} too {'many' if seen > allowed else 'few'}" if seen != allowed else "as many"
-    return f"{seen:,} {unit} seen, {allowed:,} allowed, {excess}, margin {ratio(seen, allowed):.3f}"
+def unequal(seen: float | None, expected: float, unit: str) -> str:
+    """An amount that differs from the expected one, in words; ``None`` and infinity are unknown amounts."""
+    if seen is None or isinf(seen):
+        return f"expected {expected:,} {unit}, saw an unknown number"
+    return f"expected {expected:,} {unit}, saw {seen:,}{_times(seen, expected)}"
+
+
+def _times(seen: float, expected: float) -> str:
+    """A whole multiple, or a whole part, of what was expected: it points at what is repeated, or left out."""
+    if seen and expected:
+        for times, said in ((seen / expected, "{} times as many"), (expected / seen, "1/{} of that")):
+            if 1 < round(times) == round(times, 3) <= MOST:
+                return f", {said.format(round(times))}"
+    return ""
 
 
 def ratio(part: float, whole: float) -> float:

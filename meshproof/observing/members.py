@@ -87,12 +87,12 @@ def keys(tree: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 def no_layout(part: Part, found: Mapping[str, Any]) -> NotSupported | None:
-    """What is said of leaves that lie on no device, where there is one."""
+    """The reason why leaves have no layout, if one of them is a host array."""
     for path, leaf in found.items():
         if isinstance(leaf, np.ndarray):
             shows = "" if part == "gradients" else ", or show those at rest in `at_rest`"
-            lies = f"{part} has {shown(leaf)} at {path!r}, which lies on no device"
-            return NotSupported(f"{lies}: return the jax.Arrays{shows}")
+            what = f"{part} has {shown(leaf)} at {path!r}, which is on no device"
+            return NotSupported(f"{what}: return the jax.Arrays{shows}")
     return None
 
 

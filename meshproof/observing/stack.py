@@ -78,8 +78,8 @@ def flipped_defaults(environment: dict[str, Any]) -> list[str]:
     for name, observed in environment["defaults"].items():
         admitted = [value for specifier, value in DEFAULTS[name] if admits(specifier, environment["jax"])]
         if not admitted or observed != admitted[0]:
-            known = repr(admitted[0]) if admitted else "nothing known"
-            flipped.append(f"{name} is {observed!r} by default on jax {environment['jax']}; known: {known}")
+            known = repr(admitted[0]) if admitted else "one that is known"
+            flipped.append(f"default of {name} on jax {environment['jax']}: expected {known}, saw {observed!r}")
     return flipped
 
 

@@ -1,4 +1,4 @@
-"""How do time and model FLOPs utilisation go with the batch, and with the mesh?"""
+"""How do time and model FLOPs utilisation (MFU) depend on batch and mesh?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Series = list[Step]
 
 @dataclass(frozen=True)
 class Question:
-    """What varies: its part of the identity, and what a step has of it, ``None`` where that is not known."""
+    """What varies: its key in the identity, and a function from a step to its value (``None``: unknown)."""
 
     name: str
     varies: str
@@ -43,7 +43,7 @@ MESH = Question("mesh", "mesh", lambda step: (step.devices, step.mesh))
 
 
 def find_series(steps: Sequence[Step], question: Question) -> list[Series]:
-    """Steps that are alike in all but what varies, in its order; at least two, no two of them at the same place."""
+    """Series of at least two steps that are equal but for what varies, in its order, no two with the same value."""
     alike: dict[str, Series] = defaultdict(list)
     for step in steps:
         if question.of(step) is not None:
@@ -53,7 +53,7 @@ def find_series(steps: Sequence[Step], question: Question) -> list[Series]:
 
 
 def draw_against(material: Material, question: Question) -> Picture:
-    """A row for each model, and against mesh for each batch: the time, and beside it MFU where any is known."""
+    """A row for each model (and for each batch, against mesh): the time, and beside it MFU if any is known."""
     series = find_series(material.steps, question)
     if not series:
         reason = f"no two train steps differ in their {question.name} alone; {ADVICE}"
@@ -118,7 +118,7 @@ def _scale(panel: Any, question: Question, places: Sequence[Any]) -> None:
 
 
 def _unknown(series: Sequence[Series], question: Question) -> list[str]:
-    """What is said of utilisations that are not known."""
+    """A remark on utilisations that are unknown."""
     steps = [step for own in series for step in own]
     unknown = [step for step in steps if step.mfu is None]
     if not unknown:

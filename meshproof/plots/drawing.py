@@ -1,6 +1,6 @@
-"""How pictures look, and how they become files. Colours are Okabe and Ito's (2008), which the colour-blind tell apart.
+"""The style of pictures, and their files. Colours are Okabe and Ito's (2008), which the colour-blind tell apart.
 
-Nothing here is of pyplot: a figure belongs to who made it, and matplotlib's settings are put back.
+pyplot is not used: figures have no global state, and matplotlib's settings are restored.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from meshproof.plots.reading import Step
 
 BLUE, RED, GREEN, PURPLE, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, "#000000"), "osD^vPX*"
-"""As many of the one as of the other less one: 56 pairs."""
+"""7 colours and 8 markers: 56 pairs before one repeats."""
 
 INK, QUIET, PALE = "#1d1f22", "#5d636b", "#c9cdd2"
 
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
-"""Numbers without powers of ten, on axes that are logarithmic."""
+"""Plain numbers, not powers of ten, on logarithmic axes."""
 
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -43,18 +43,18 @@ STYLE: dict[str, Any] = {
     "text.color": INK,
     "text.parse_math": False,
 }
-"""Names are text, and no formulas. Artists take what is set where they are made: draw within ``rc_context(STYLE)``."""
+"""Text is never read as a formula. Artists take settings when they are made: draw within ``rc_context(STYLE)``."""
 
 ADVICE = "`pytest benchmarks/test_step_time.py --size sweep` times some"
-"""Of series that nobody has timed."""
+"""The colour of series that were not measured."""
 
 WIDTH, OUTSIDE, BETWEEN = 9.5, 0.9, 0.4
-"""Inches: of every picture, of what stands above and below its panels, and of a panel's title and ticks."""
+"""Inches: the width of a picture, the space above and below its panels, and that of a panel's title and ticks."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The answer to a question: what is drawn, ``None`` where nothing is, and what is left out and why."""
+    """The answer to a question: a figure (``None``: nothing to draw), and remarks on what is left out and why."""
 
     name: str
     question: str
@@ -65,7 +65,7 @@ class Picture:
 def make_figure(question: str, heights: Sequence[float], columns: int, sources: Iterable[str], **layout: Any) -> Any:
     """A figure with a row of panels for each height in inches, and its panels as an array (rows, columns).
 
-    ``sources`` are lines below them: what they are of.
+    ``sources`` are lines below them that name the runs.
     """
     figure = Figure(figsize=(WIDTH, OUTSIDE + sum(heights) + BETWEEN * len(heights)), layout="constrained")
     figure.suptitle(question, x=0.01, ha="left", fontsize=13, fontweight="bold")
@@ -74,7 +74,7 @@ def make_figure(question: str, heights: Sequence[float], columns: int, sources: 
 
 
 def markings() -> Iterable[dict[str, Any]]:
-    """Colour and marker for one series after the other."""
+    """Colour and marker of successive series."""
     return ({"color": colour, "marker": marker} for colour, marker in zip(cycle(COLOURS), cycle(MARKERS), strict=False))
 
 
@@ -90,7 +90,7 @@ def render(picture: Picture, kind: str) -> bytes:
 
 
 def label_series(series: Sequence[Sequence[Step]], *but: str) -> list[str]:
-    """A name for each: its strategy, and what tells it from the others beside it."""
+    """A name for each series: its strategy, and how it differs from the others in the panel."""
     facts = [_flat(own[0]) for own in series]
     telling = [
         name
@@ -109,7 +109,7 @@ def name_panel(steps: Iterable[Step]) -> str:
 
 
 def _flat(step: Step) -> dict[str, str]:
-    """What a step is of, as words."""
+    """What a step ran, as words."""
     known = step.known() | {"mesh": step.mesh, "batch_size": f"batch {step.batch}"}
     pipeline = known.pop("pipeline", None) or {}
     versions = known.pop("stack")

@@ -1,4 +1,4 @@
-"""A picture as part of a page: an element ``svg`` that changes nothing of the page around it."""
+"""A picture inside a page: an ``svg`` element without effect on the rest of the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from meshproof.plots.drawing import Picture, render
 
 SVG, LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 STYLE = {"stroke-linejoin": "round", "stroke-linecap": "butt"}
-"""What matplotlib's style sheet says; within a page it would speak of every element."""
+"""matplotlib's style sheet: within a page it would apply to every element."""
 
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", LINK)
@@ -18,7 +18,7 @@ ElementTree.register_namespace("xlink", LINK)
 def inline(picture: Picture) -> str:
     """The picture without style sheet and metadata, its ids and the references to them prefixed with its name.
 
-    Raises ``ValueError`` where there is no figure.
+    Raises ``ValueError`` if there is no figure.
     """
     root = ElementTree.fromstring(render(picture, "svg"))  # noqa: S314 - made here
     for parent in list(root.iter()):

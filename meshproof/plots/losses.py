@@ -17,7 +17,7 @@ NAME, QUESTION = "losses", "Loss of every strategy beside the truth"
 Case = Mapping[str, Any]
 UNKNOWN = float("nan")
 NAMED = 4
-"""As many curves outside their bounds have their names beside them; all have their strategies on the right."""
+"""The most curves outside their bounds that are labelled on the left; the right panel has every strategy."""
 
 ABOVE: Any = {
     "xytext": (0, 6),
@@ -27,7 +27,7 @@ ABOVE: Any = {
 
 
 def margins(case: Case) -> list[float]:
-    """Of each loss that was judged, its distance from the truth over what is allowed."""
+    """The margin of each judged loss: its distance from the truth over its bound."""
     found = (error["margin"] for name, error in case["errors"].items() if name.startswith("loss of step "))
     return [_number(margin) for margin in found if margin is not None]
 
@@ -113,12 +113,12 @@ def _draw_distances(panel: Any, strategies: Mapping[str, list[Case]]) -> None:
 
 
 def _points(losses: Sequence[float | None]) -> tuple[list[int], list[float]]:
-    """Steps from one, and losses; the line is broken where a loss is no number."""
+    """Step numbers from 1, and losses; NaN for a loss that is no number, which interrupts the line."""
     return list(range(1, len(losses) + 1)), [UNKNOWN if loss is None else _number(loss) for loss in losses]
 
 
 def _number(value: float) -> float:
-    """JSON has integers that no float holds."""
+    """The loss as a float; NaN if it is missing or too large for one."""
     try:
         return float(value)
     except OverflowError:

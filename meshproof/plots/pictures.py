@@ -1,4 +1,4 @@
-"""All pictures of some files, in their order."""
+"""All pictures of some files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from meshproof.plots.speedups import draw_speedups
 
 
 def draw_files(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
-    """A picture for each question, some of them without a figure, and what of the files is left out.
+    """A picture for each question, some of them without a figure, and remarks on what of the files is left out.
 
-    Raises `PlotError` where there is no figure at all, and what `read_files` raises.
+    Raises `PlotError` if there is no figure at all, and what `read_files` raises.
     """
     material = read_files(paths)
     with rc_context(STYLE):
@@ -26,7 +26,7 @@ def draw_files(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
 
 
 def draw_benchmarks(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
-    """The same of the questions that benchmarks answer."""
+    """As `draw_files`, for the questions that benchmarks answer."""
     material = read_files(paths)
     with rc_context(STYLE):
         return _answered(_timed(material), material)

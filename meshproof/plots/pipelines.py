@@ -1,9 +1,9 @@
-"""How busy are pipelines? Measured efficiency against microbatches, beside what the schedule promises.
+"""How busy are pipelines? Measured efficiency against microbatches, beside that of the schedule.
 
-T(M) is the time of a step of M microbatches of one size. What one more of them takes in the steady state is the slope
-of T, by least squares over all M; it holds no bubble. The measured efficiency is M·slope / T(M): the share of a step
-that would do without warm-up, cool-down and all else that does not grow with M. Of a pipeline that takes its ticks
-alike, T(M) = (V·M + S − 1)·tick, this is 1 − bubble exactly. No theory enters the measurement.
+T(M) is the time of a step of M microbatches of one size. The slope of T, by least squares over all M, is the time of
+one more microbatch in the steady state, without bubble. The measured efficiency is M·slope / T(M): the share of a step
+that is not warm-up, cool-down or anything else that does not grow with M. If all ticks take the same time,
+T(M) = (V·M + S − 1)·tick, and this is exactly 1 − bubble. The measurement uses no theory.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Series = list[Step]
 def bubble(stages: int, microbatches: int, chunks: int = 1, has_weights: bool = False) -> float:
     """The share of a step in which a stage is idle: (S − 1)/(V·M + S − 1).
 
-    With V = 1 of GPipe (Huang et al. 2019, section 2.3) and 1F1B, with V chunks a stage of interleaved 1F1B (Narayanan
-    et al. 2021, whose (S − 1)/(V·M) is the bubble over the work, not over the whole step). Where weights have slots of
-    their own it is (S − 1)/(3·V·M + S − 1), with at least S microbatches (Qi et al. 2023, ZB-H1).
+    V = 1 for GPipe (Huang et al. 2019, section 2.3) and 1F1B; V chunks per stage for interleaved 1F1B (Narayanan et al.
+    2021, whose (S − 1)/(V·M) is the bubble over the work, not over the whole step). If weight gradients have slots of
+    their own, it is (S − 1)/(3·V·M + S − 1), for at least S microbatches (Qi et al. 2023, ZB-H1).
     """
     return (stages - 1) / ((3 if has_weights else 1) * chunks * microbatches + stages - 1)
 
 
 def find_series(steps: Sequence[Step]) -> list[Series]:
-    """Pipelines that are alike in all but M, by M, whose microbatches have one size; at least two M."""
+    """Series of pipeline steps that differ only in M, with microbatches of one size, for at least two values of M."""
     alike: dict[str, Series] = defaultdict(list)
     for step in steps:
         counts = step.identity.get("pipeline")
@@ -52,12 +52,12 @@ def find_series(steps: Sequence[Step]) -> list[Series]:
 
 
 def microbatches(step: Step) -> int:
-    """M of a pipeline's step."""
+    """The number of microbatches of a pipeline's step."""
     return int(step.identity["pipeline"]["microbatches"])
 
 
 def efficiencies(series: Series) -> list[float] | None:
-    """M·slope / T(M) for each; ``None`` where time does not grow with M, and so has no slope to speak of."""
+    """M·slope / T(M) for each step; ``None`` if time does not grow with M."""
     counts, seconds = list(map(microbatches, series)), [step.seconds[1] for step in series]
     slope = linear_regression(counts, seconds).slope
     if slope <= 0:

@@ -1,4 +1,4 @@
-"""What pictures are drawn from: train steps of saved benchmarks, and conformance reports."""
+"""The data of pictures: train steps of saved benchmarks, and conformance reports."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from meshproof.report.document import describe_stack, read_report
 from meshproof.timing.runs import NAME, Benchmark, RunError, read_json, read_run
 
 TEST = "test_step_time"
-"""The test whose benchmarks are train steps; those of other tests are not drawn."""
+"""The test whose benchmarks are train steps; other benchmarks are not drawn."""
 
 COUNTED = re.compile(r"(batch|microbatches)\d+")
-"""What of a variant only repeats the batch size or the microbatches."""
+"""The part of a variant that only repeats the batch size or the microbatches."""
 
 EXPECTED = (
     "expected what `pytest benchmarks/ --benchmark-json FILE` or `pytest suites/ --conformance-report FILE` writes"
 )
 
 PIPELINE = ("stages", "microbatches", "chunks")
-"""What is told of a pipeline."""
+"""The keys that describe a pipeline."""
 
 
 class PlotError(ValueError):
@@ -36,7 +36,7 @@ class PlotError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One train step that was timed; ``seconds`` are quartile, median and quartile of a step over the rounds."""
+    """One timed train step; ``seconds`` are the quartiles of its time over the rounds: lower, median, upper."""
 
     run: str
     name: str
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def batch(self) -> int | None:
-        """Examples of a global batch, ``None`` where the strategy does not tell."""
+        """Examples of a global batch; ``None`` if unknown."""
         return self.identity.get("batch_size")
 
     @cached_property
@@ -66,19 +66,19 @@ class Step:
         return ", ".join(f"{axis}={size}" for axis, size in self.identity["mesh"].items())
 
     def known(self) -> dict[str, Any]:
-        """What it is of: run, stack and identity, the variant without what other parts tell."""
+        """Run, stack and identity; the variant without what other keys say."""
         parts = str(self.identity.get("variant") or "").split("_")
         variant = "_".join(part for part in parts if not COUNTED.fullmatch(part))
         return {"run": self.run, **self.identity, "variant": variant, "stack": self.stack}
 
     def key(self, *but: str) -> str:
-        """Equal for steps that are of the same in everything but this."""
+        """Equal for steps that differ only in these keys."""
         return json.dumps({name: value for name, value in self.known().items() if name not in but}, sort_keys=True)
 
 
 @dataclass
 class Material:
-    """All that was read, and what of it is left out."""
+    """All that was read, and remarks on what is left out."""
 
     steps: list[Step] = field(default_factory=list)
     reports: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
@@ -147,7 +147,7 @@ def _parse(path: Path, benchmark: Benchmark) -> Step:
 
 
 def _flaws(benchmark: Benchmark) -> Iterator[str]:
-    """What keeps a benchmark from being drawn."""
+    """Reasons why a benchmark cannot be drawn."""
     identity, seconds = benchmark.identity, benchmark.sample.seconds
     if not _is_number(identity.get("steps_per_window")):
         yield f"steps_per_window is {identity.get('steps_per_window')!r}; expected a number from 1 on"

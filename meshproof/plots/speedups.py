@@ -1,4 +1,4 @@
-"""How many times as fast as the single device is each strategy?"""
+"""How many times as fast as a single device is each strategy?"""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from meshproof.plots.reading import Material, Step
 
 NAME, QUESTION = "speed-up", "Speed-up of each strategy over the single device"
 DIFFERING = ("strategy", "mesh", "pipeline")
-"""What a strategy may differ in from its single device: all else is equal, machine, stack, model and batch too."""
+"""The keys in which a strategy may differ from its single device; all others are equal."""
 
 BAR = 0.24
 """Inches."""
 
 
 def find_bases(steps: Iterable[Step]) -> dict[Step, Step]:
-    """The single device of each step that has exactly one; a step whose batch size is not known has none."""
+    """The single device of each step that has exactly one; a step of unknown batch size has none."""
     alone: dict[str, list[Step]] = defaultdict(list)
     told = [step for step in steps if step.batch is not None]
     for step in told:
@@ -29,7 +29,7 @@ def find_bases(steps: Iterable[Step]) -> dict[Step, Step]:
 
 
 def speed_up(step: Step, base: Step) -> tuple[float, float, float]:
-    """The single device's time over the strategy's: its fast quartile over the slow one, the medians, the reverse."""
+    """The single device's time over the strategy's: fast quartile over slow, medians, slow quartile over fast."""
     (fast, middle, slow), (low, median, high) = step.seconds, base.seconds
     return low / slow, median / middle, high / fast
 
@@ -60,7 +60,7 @@ def draw_speedups(material: Material) -> Picture:
 
 
 def sources(material: Material, panels: Iterable[Sequence[Step]]) -> list[str]:
-    """A line for each run that is drawn: its file's name, machine and versions."""
+    """A line for each run: its file's name, machine and versions."""
     runs = dict.fromkeys(step.run for steps in panels for step in steps)
     return [f"{run}: {material.sources[run]}" for run in runs]
 
@@ -81,7 +81,7 @@ def _draw_panel(panel: Any, steps: Sequence[Step], bases: Mapping[Step, Step]) -
 
 
 def _name_bases(bases: Sequence[Step]) -> dict[Step, str]:
-    """Each with what tells it from the others of its model and batch."""
+    """The name of each single device, with what distinguishes it from others of its model and batch."""
     alike: dict[tuple[str, int | None], list[Step]] = defaultdict(list)
     for base in bases:
         alike[name_panel([base]), base.batch].append(base)

@@ -18,10 +18,10 @@ SCHEMA = 2
 Status = Literal["failed", "expected-failure", "proved", "not-supported", "not-exercised"]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""A clause has the first of these that any of its tests has."""
+"""In order of precedence: a clause has the first that any of its tests has."""
 
 SIGNS = {"proved": "✓", "failed": "✗", "expected-failure": "x", "not-supported": "–", "not-exercised": "?"}
-"""What stands for a status in a matrix."""
+"""The sign of each status in a matrix."""
 
 PACKAGES = {
     "jax": "jax",
@@ -31,13 +31,13 @@ PACKAGES = {
     "orbax": "orbax-checkpoint",
     "numpy": "numpy",
 }
-"""The distributions that a report's environment names, by its short names of them."""
+"""The distributions in a report's environment, by their short names."""
 
 ORIGIN = " of "
-"""In the version of a distribution, before what it is from where no index had it."""
+"""Separates a version from its origin, if it was not installed from an index."""
 
 VERSIONED = ("python", *PACKAGES)
-"""What of a report's environment is a version."""
+"""The keys of a report's environment that are versions."""
 
 
 class ReportError(ValueError):
@@ -45,12 +45,12 @@ class ReportError(ValueError):
 
 
 def count_statuses(report: Mapping[str, Any]) -> dict[Status, int]:
-    """How many clauses have each of the five statuses."""
+    """The number of clauses by status."""
     return {status: sum(clause["status"] == status for clause in report["clauses"]) for status in STATUSES}
 
 
 def describe_stack(environment: Mapping[str, Any] | None) -> str:
-    """What was judged, in a line."""
+    """The stack of a report in one line: versions and devices."""
     if environment is None:
         return "stack: unknown, its description failed"
     versions = (f"{name} {environment[name]}" for name in VERSIONED if environment[name])
@@ -83,7 +83,7 @@ def write_report(report: Mapping[str, Any], path: Path) -> None:
 
 
 def _flaw(report: Any) -> str | None:
-    """What keeps a document from being a report of this schema."""
+    """Why a document is no report of this schema; ``None`` if it is one."""
     if isinstance(report, dict) and isinstance(report.get("schema"), int) and report["schema"] != SCHEMA:
         told = "it has facts that the older had not, so nothing can convert one: run the suites of that stack again"
         return f"a report of schema {report['schema']}; this meshproof reads schema {SCHEMA}: {told}"
@@ -92,7 +92,7 @@ def _flaw(report: Any) -> str | None:
 
 
 def _unknown_stack(environment: Mapping[str, Any] | None) -> str | None:
-    """What keeps anybody from telling what a report is of."""
+    """Why a report's stack cannot be told; ``None`` if it can."""
     if environment is None:
         return "the report does not know its stack; expected one whose environment was described"
     for name in VERSIONED:

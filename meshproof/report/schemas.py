@@ -1,4 +1,4 @@
-"""JSON documents, and the schemas beside this file that say what they are. Needs no JAX."""
+"""JSON documents and their schemas, which are beside this file. Needs no JAX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jsonschema_rs
 
 
 def read_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of document."""
+    """The JSON Schema of a kind of document: ``report`` or ``run``."""
     text = files("meshproof.report").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 
@@ -22,7 +22,7 @@ def _validator(name: str) -> jsonschema_rs.Validator:
 
 
 def flaw(document: Any, name: str) -> str | None:
-    """What keeps a document from being of this kind, and where."""
+    """The first violation of the schema in a document, with its place; ``None`` if it is valid."""
     try:
         error = next(_validator(name).iter_errors(document), None)
     except (ValueError, RecursionError) as unreadable:

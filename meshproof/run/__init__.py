@@ -1,1 +1,1 @@
-"""One run of pytest: its record, its summary, and which worker judges what."""
+"""One run of pytest: its record, its summary, and which xdist worker runs which tests."""

@@ -1,7 +1,7 @@
 """One pytest process of a run: the cases, the observing processes, and the records of its tests.
 
-Collection reads names and contracts only. Under xdist the tests of one strategy stay together, and observations are
-shared files.
+Collection reads names and contracts only. Under xdist the tests of one strategy run on one worker, and observations are
+shared between workers as files.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Conformance:
         return hasattr(self.config, "workerinput")
 
     def pytest_report_header(self) -> str:
-        """Every setting, so that a typo is seen."""
+        """The settings of the run, so that a typo is seen."""
         settings = self.settings
         return (
             f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
@@ -110,7 +110,7 @@ class Conformance:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
-        """Judge on one thread: idle BLAS threads spin, and take the cores from the observing processes."""
+        """Judge with one BLAS thread: idle ones spin, and take cores from the observing processes."""
         with threadpool_limits(1):
             return (yield)
 
@@ -125,7 +125,7 @@ class Conformance:
         return report  # type: ignore[no-any-return]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the records; the last phase of a test knows most."""
+        """Collect the records; a later phase of a test replaces the record of an earlier one."""
         for name, value in report.user_properties:
             if name == NAME:
                 self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))
@@ -137,7 +137,7 @@ class Conformance:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Only workers collect and judge: take over what they know of the clauses and the cases."""
+        """Take over the clauses and the report's entries of a worker: under xdist only workers collect and judge."""
         output = getattr(node, "workeroutput", {})
         self.clauses |= output.get("meshproof_clauses", {})
         self.entries |= json.loads(output.get("meshproof_cases", "{}"))
@@ -152,7 +152,7 @@ class Conformance:
         return ByStrategy(config, log)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A worker hands over what it knows: of the clauses, and the report's entries of the cases that it judged."""
+        """A worker sends the clauses that it collected and the report's entries of the cases that it judged."""
         self.stopped = bool(session.shouldstop or session.shouldfail)
         if self.is_worker:
             self.describe_cases()
@@ -160,7 +160,7 @@ class Conformance:
             self.config.workeroutput.update(output)  # type: ignore[attr-defined]
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """The matrix, the counts and the report's path; not in xdist's workers, which know of their own tests."""
+        """The matrix, the counts and the report's path. Not in xdist's workers, which have only their own tests."""
         if self.is_worker:
             return
         path = self.config.getoption("conformance_report")
@@ -176,7 +176,7 @@ class Conformance:
             terminalreporter.write_line(f"report: {path}" if self.records else "no report: no clause was judged")
 
     def report(self, exitstatus: int) -> dict[str, Any]:
-        """The record of the run; each case as it was observed, whoever observed it."""
+        """The record of the run, with every case that any worker judged."""
         self.describe_cases()
         environments = [observer.environment() for observer in self.observers.values()]
         run = {
@@ -189,16 +189,16 @@ class Conformance:
         return build_report(settings.implementation, environments, self.clauses, records, entries, run, self.unmatched)
 
     def describe_cases(self) -> None:
-        """Make the report's entry of every case that was judged, but for those that workers handed over."""
+        """Make the report's entry of every judged case, unless a worker sent it."""
         missing = {record.case for record in self.records.values()} - self.entries.keys()
-        with threadpool_limits(1):  # as the tests judged: on more threads sums have another order
+        with threadpool_limits(1):  # as in the tests: more threads sum in another order
             for case in (each for each in self.cases if each.id in missing):
                 seen = self.observation(case)
                 truth = self.truths.of(case, seen) if isinstance(seen, Observation) else None
                 self.entries[case.id] = case_entry(case, seen, truth)
 
     def pytest_unconfigure(self) -> None:
-        """Leave nothing behind."""
+        """End the observing processes and delete the observations."""
         for observer in self.__dict__.get("observers", {}).values():
             observer.close()
         if not self.is_worker:

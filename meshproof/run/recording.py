@@ -34,8 +34,8 @@ def build_report(
 ) -> dict[str, Any]:
     """The report as plain JSON data; infinite and undefined numbers become ``null``.
 
-    ``cases`` are made by `case_entry`. ``run`` is how it was started and whether it came to its end. ``unmatched`` are
-    the expectations that no test is covered by.
+    ``cases`` are made by `case_entry`. ``run`` is how it was started and whether it finished. ``unmatched`` are the
+    expectations that cover no test.
     """
     known = [environment for environment in environments if isinstance(environment, dict)]
     report = {
@@ -67,7 +67,7 @@ def _clause(clause: str, statement: str, records: list[Record]) -> dict[str, Any
 
 
 def case_entry(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[str, Any]:
-    """A case's part of the report: what was observed of it, and how far that is from its truth, where there is one."""
+    """A case's part of the report: its observation, and its distance from its truth, if it has one."""
     entry: dict[str, Any] = {
         "id": case.id,
         "strategy": case.strategy.name,
@@ -86,7 +86,7 @@ def case_entry(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> d
 
 
 def _source(case: Case, truth: Seen[Judgement] | None) -> str | None:
-    """Who says what the numbers must be, if anybody does."""
+    """Where the case's truth comes from: ``brought``, ``single_device``, or ``None`` if it has none."""
     if not isinstance(truth, Judgement):
         return None
     return "brought" if has_member(case.strategy, "truth") else "single_device"
@@ -139,7 +139,7 @@ def _memory(step: Program, state: Layouts) -> dict[str, int] | None:
 
 
 def _problem(seen: Observation) -> str | None:
-    """What kept parts of the case from being seen."""
+    """Why parts of the case were not observed; ``None`` if all were."""
     places: dict[str, list[str]] = {}
     for place, reason in _unseen(seen):
         places.setdefault(reason, []).append(place)
@@ -161,7 +161,7 @@ def _unseen(value: Facet | Seen[Any], place: str = "") -> Iterator[tuple[str, st
 
 
 def _shardings(after: Layouts, mesh: Mapping[str, int]) -> dict[str, Any]:
-    """By canonical path, of an optimizer state that repeats the parameters' paths under its own name; else by JAX's."""
+    """Layouts by canonical path (``optimizer_state/…`` if a parameter has the same one), else by JAX's key path."""
     parameters, state, arrays = (
         {leaf.path: leaf for leaf in _known(part) or ()}
         for part in (after.parameters, after.optimizer_state, after.arrays)

@@ -1,4 +1,4 @@
-"""The end of a run in a terminal: strategy × clause group, the worst margin, the five counts."""
+"""The summary in the terminal: strategy × clause group, the worst margin, and the number of clauses by status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
 
 
 def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: Any) -> None:
-    """Write the matrix and the counts, and say loudly what was not exercised."""
+    """Write the stack, the matrix, the worst margin, the counts, and each reason why tests were not exercised."""
     records = list(records)
     terminal.section("conformance")
     terminal.write_line(describe_stack(report["environment"]))
@@ -32,28 +32,28 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
         terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():
-        terminal.write_line(f"NOT EXERCISED: {count} tests: {reason or 'no reason given'}", yellow=True, bold=True)
+        terminal.write_line(f"NOT EXERCISED: {_tests(count)}: {reason or 'no reason given'}", yellow=True, bold=True)
 
 
 def nothing_exercised(records: Iterable[Record]) -> bool:
-    """Whether cases were chosen, and not one of them could be run: a skip is no pass."""
+    """Whether cases were chosen, and none of them could be run: that is not a pass."""
     statuses = {record.status for record in records if record.case}
     return statuses == {"not-exercised"}
 
 
 def expected(records: list[Record]) -> list[str]:
-    """What each entry of the expectations accounts for; a flaky test that passes is told too."""
+    """A line per entry of expectations that covers a test of this run, passing flaky ones included."""
     told = Counter(
         (LABELS[entry["outcome"]], "passed" if record.status == "proved" else "failed", entry["reason"], entry["url"])
         for record in records
         if record.expectation and record.expectation["status"] in ("xfailed", "flaky")
         for entry in record.expectation["entries"]
     )
-    return [f"{label}: {count} tests {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
+    return [f"{label}: {_tests(count)} {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
 
 
 def matrix(records: list[Record], strategies: dict[str, str]) -> Table:
-    """Strategy by clause group: how many tests have which status."""
+    """Strategy × clause group: the number of tests by status."""
     groups = list(dict.fromkeys(record.clause.partition("-")[0] for record in sorted(records, key=_clause)))
     table = Table("strategy", *groups, "bytes/theory", "worst margin", box=None, pad_edge=False, header_style="bold")
     for strategy in dict.fromkeys(strategies.values()):
@@ -68,7 +68,7 @@ def matrix(records: list[Record], strategies: dict[str, str]) -> Table:
 
 
 def render(table: Table, terminal: Any) -> str:
-    """The table as text, coloured as the terminal is, and wider than it where it must: names are not cut."""
+    """The table as text, 200 columns wide if need be: names are not cut."""
     buffer = StringIO()
     Console(file=buffer, width=200, force_terminal=terminal.hasmarkup, color_system=None).print(table)
     return buffer.getvalue().rstrip()
@@ -77,6 +77,10 @@ def render(table: Table, terminal: Any) -> str:
 def _cell(records: list[Record]) -> str:
     counts = Counter(record.status for record in records)
     return " ".join(f"{sign}{counts[status]}" for status, sign in SIGNS.items() if counts[status])  # type: ignore[index]
+
+
+def _tests(count: int) -> str:
+    return f"{count} test{'' if count == 1 else 's'}"
 
 
 def _margin(record: Record) -> float:

@@ -1,4 +1,4 @@
-"""Which xdist worker judges what. Imported where xdist runs: it need not be installed."""
+"""Which xdist worker runs which tests. Imported only under xdist, which need not be installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from xdist.scheduler import LoadScopeScheduling
 class ByStrategy(LoadScopeScheduling):  # type: ignore[misc]
     """Tests of one strategy, or else of one file, go to one worker.
 
-    Its forms are compared with each other, and share compiled programs: apart, one worker waits for another.
+    The forms of a strategy are compared with each other and share compiled programs; on several workers they would
+    wait for each other.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -1,1 +1,1 @@
-"""Times compared honestly: two runs, a run and its baseline, two stacks in turn. Needs neither JAX nor pytest."""
+"""Comparison of times: two runs, a run with its baseline, two stacks in turn. Needs neither JAX nor pytest."""

@@ -1,8 +1,8 @@
 """Two stacks on one machine: a long-lived pytest process in each, whose rounds take turns A B B A.
 
-And that more than once, in fresh processes: one of them may be a fifth faster than the other for as long as it lives,
-though the code is the same, and no number of rounds shows that. A verdict is one that every pair of processes gives;
-what the first pairs tell apart is timed in more.
+This is repeated in fresh processes: with the same code, one process may be a fifth faster than another for as long as
+it lives, and no number of rounds shows that. A verdict must hold for every pair of processes. Benchmarks that differ in
+the first pairs are timed in more.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from meshproof.timing.comparison import Comparison, differences
 from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
 
 PATIENCE = 900.0
-"""Seconds after which a silent side is given up: compiling may take minutes."""
+"""Seconds without a word after which a side is given up; compiling may take minutes."""
 
 CONFIRMED = 3
-"""How many times as many pairs of processes stand behind *faster* and *slower* as behind *same* and *cannot tell*."""
+"""*faster* and *slower* need this many times as many pairs of processes as *same* and *cannot tell*."""
 
 SIDES = ("from", "to")
 WITHOUT = ("-p", "no:cacheprovider", "-p", "no:randomly")
 
 
 class AbError(Exception):
-    """A comparison that cannot be made; the message holds what the process said last."""
+    """A comparison that cannot be made; the message has the last lines of the process."""
 
 
 @dataclass(frozen=True)
 class Paired:
-    """One benchmark on both sides: what came of it, and the seconds of each round, by pair of processes and side."""
+    """One benchmark on both sides: its comparison, and the seconds of each round by pair of processes and side."""
 
     comparison: Comparison
     rounds: tuple[tuple[list[float], list[float]], ...] = ()
 
 
 class Side:
-    """One process, and the line to it; the other one lives beside it, so JAX takes a GPU's memory as it needs it."""
+    """One process and the socket to it. Both sides share a GPU, so JAX does not preallocate its memory."""
 
     def __init__(self, name: str, environment: Environment, arguments: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
@@ -67,7 +67,7 @@ class Side:
         self.lines = ours.makefile("rw", encoding="utf-8")
 
     def send(self, **facts: Any) -> None:
-        """Say something, unless nobody listens: then what is asked next will tell."""
+        """Send facts; if the process is gone, the next `receive` raises."""
         try:
             self.lines.write(json.dumps(facts) + "\n")
             self.lines.flush()
@@ -75,7 +75,7 @@ class Side:
             pass
 
     def receive(self) -> dict[str, Any]:
-        """The next event. Raises `AbError` where the process is gone, or says nothing for `PATIENCE`."""
+        """The next event. Raises `AbError` if the process is gone, or silent for `PATIENCE`."""
         try:
             line = self.lines.readline()
         except TimeoutError as error:
@@ -88,7 +88,7 @@ class Side:
         return json.loads(line)  # type: ignore[no-any-return]
 
     def tail(self) -> str:
-        """What it printed last."""
+        """The last lines that it printed."""
         self.log.seek(0)
         return "\n".join(self.log.read().splitlines()[-15:])
 
@@ -109,8 +109,8 @@ def run_ab(
 ) -> list[Paired]:
     """Every benchmark that pytest's arguments select, in both environments, ``sessions`` times in fresh processes.
 
-    Those that are told apart are timed in more, until they are not, or `CONFIRMED` times as many pairs of processes say
-    so. Raises `AbError`.
+    Those that come out faster or slower are timed in more, until they no longer do, or `CONFIRMED` times as many pairs
+    of processes confirm it. Raises `AbError`.
     """
     found: dict[str, list[Paired]] = {}
     chosen: set[str] | None = None
@@ -121,14 +121,14 @@ def run_ab(
             chosen = {name for name, each in found.items() if join(each).comparison.outcome in ("faster", "slower")}
             if not chosen:
                 break
-            say(f"processes {i + 1} of at most {CONFIRMED * sessions}: {len(chosen)} told apart")
+            say(f"processes {i + 1} of at most {CONFIRMED * sessions}: {len(chosen)} to confirm")
         for paired in _run_session(environments, arguments, rounds, say, chosen):
             found.setdefault(paired.comparison.name, []).append(paired)
     return [join(each) for each in found.values()]
 
 
 def join(each: Sequence[Paired]) -> Paired:
-    """What all sessions say; where one could not be timed, what that one says."""
+    """One result of all sessions: that of a session which could not be timed, if there is one."""
     comparisons = [paired.comparison for paired in each]
     rounds = tuple(times for paired in each for times in paired.rounds)
     ratios = [comparison.ratio for comparison in comparisons if comparison.ratio]
@@ -147,7 +147,7 @@ def _run_session(
     say: Callable[[str], object],
     chosen: Collection[str] | None,
 ) -> list[Paired]:
-    """One pair of processes; ``chosen`` are the benchmarks that are timed, None is all that both have."""
+    """One pair of processes. ``chosen`` are the benchmarks to time; ``None``: all that both have."""
     with ExitStack() as stack:
         sides = [Side(name, environment, arguments) for name, environment in zip(SIDES, environments, strict=True)]
         for side in sides:
@@ -169,7 +169,7 @@ def _run_session(
 
 
 def _take_turns(test: str, sides: Sequence[Side], rounds: int) -> Paired:
-    """One benchmark: both sides get ready, then A B B A; where one cannot go on, neither does."""
+    """One benchmark: both sides get ready, then A B B A. If one side stops, so does the other."""
     times: tuple[list[float], list[float]] = ([], [])
     events = [side.receive() for side in sides]
     for place in _places(rounds):
@@ -218,7 +218,7 @@ def _judge(test: str, ends: Sequence[dict[str, Any]], times: tuple[list[float], 
 
 
 def as_json(environments: Sequence[Environment], found: Sequence[Paired]) -> dict[str, Any]:
-    """What was compared, with every round."""
+    """JSON data of both stacks and every benchmark, with the seconds of every round."""
     return {
         "stacks": {name: each.packages for name, each in zip(SIDES, environments, strict=True)},
         "benchmarks": [

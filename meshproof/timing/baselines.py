@@ -1,4 +1,4 @@
-"""Baselines: one file for each machine, apart from the runs that are saved, and written by `promote` alone."""
+"""Baselines: one file per machine, apart from saved runs, and written by `promote` only."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SCHEMA = 1
 
 ACCEPTABLE = {
     "slower": "a time that is slower",
-    "cannot tell": "a time of which the interval does not tell",
+    "cannot tell": "a time whose interval includes both a change and none",
     "changed": "a deterministic fact that changed",
     "refused": "a benchmark whose identity changed",
     "missing": "a benchmark that the baseline has and the run has not",
     "machine": "the first baseline of another machine",
 }
-"""What a promotion may be told to accept. A test that failed, or a run that did not end, never is."""
+"""What a promotion may be told to accept. A failed test or an unfinished run cannot be accepted."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a machine's later runs are held against: one run, or several of the same code.
+    """What later runs on a machine are compared with: one run, or several of the same code.
 
-    ``anchor`` are the runs that it began with, or those at which a slower time or another identity was last accepted:
-    against these many small changes add up that each baseline allowed alone.
+    ``anchor`` are the first runs that were promoted, or those at which a slower time or another identity was last
+    accepted. Compared with them, small slowdowns add up that no single promotion shows.
     """
 
     path: Path
@@ -45,34 +45,32 @@ class Baseline:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """Where it was timed."""
+        """The machine that it was timed on, and the size."""
         return self.runs[0].machine
 
     def of(self, name: str) -> list[Benchmark]:
-        """A benchmark in each of the runs; none where the baseline does not have it."""
+        """A benchmark in each of the runs; empty if the baseline does not have it."""
         return [run.benchmarks[name] for run in self.runs if name in run.benchmarks]
 
     @cached_property
     def wander(self) -> float:
-        """By what factor one more run of the same code may differ from these."""
+        """The factor by which one more run of the same code may differ from these."""
         return wandering([{name: each.sample.seconds for name, each in run.benchmarks.items()} for run in self.runs])
 
     @property
     def reach(self) -> str:
-        """From what time on a later run is called slower, in a sentence."""
+        """Its number of runs, and how slow a later run must be to be called slower."""
         if len(self.runs) == 1:
-            return "one run: how much others of the same code differ from it is not known here; three tell"
-        return (
-            f"{len(self.runs)} runs: slower is what takes more than {self.wander * (1 + THRESHOLD):.2f} times as long"
-        )
+            return "(1 run). It gives false alarms: how much runs of the same code differ is not known; promote three."
+        return f"({len(self.runs)} runs). Slower means more than {self.wander * (1 + THRESHOLD):.2f}× its time."
 
     @property
     def names(self) -> list[str]:
-        """Its benchmarks."""
+        """The names of its benchmarks."""
         return list(self.runs[0].benchmarks)
 
     def compare(self, new: Mapping[str, Benchmark], threshold: float = THRESHOLD) -> list[Comparison]:
-        """Every benchmark that one of the two has, in the run's order, and then what is missing."""
+        """Every benchmark of the run, in its order, then those that only the baseline has."""
         found = [
             compare(old, benchmark, threshold, self.wander) if (old := self.of(name)) else Comparison(name, "new")
             for name, benchmark in new.items()
@@ -87,7 +85,7 @@ def read_baseline(path: Path) -> Baseline:
         alone = [read_run(path)]
         return Baseline(path, alone, alone)
     if raw.get("schema") != SCHEMA:
-        raise RunError(f"{path} has schema {raw.get('schema')!r}, this meshproof reads {SCHEMA}; promote a run anew")
+        raise RunError(f"{path} has schema {raw.get('schema')!r}, this meshproof reads {SCHEMA}; promote a run again")
     held = [raw["runs"], raw.get("anchor", raw["runs"])]
     runs, anchor = ([parse_run(run, path) for run in part] if isinstance(part, list) else [] for part in held)
     if not (runs and anchor and all(run.benchmarks for run in (*runs, *anchor))):
@@ -98,12 +96,12 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def read_baselines(folder: Path) -> list[Baseline]:
-    """All of a folder; none where it does not exist. Raises `RunError`."""
+    """All baselines of a folder; none if it does not exist. Raises `RunError`."""
     return [read_baseline(path) for path in sorted(folder.glob("*.json"))]
 
 
 def choose(baselines: Sequence[Baseline], machine: Mapping[str, Any]) -> Baseline:
-    """That of a machine. Raises `RunError` where there are two, or that names what differs from each of the others."""
+    """The baseline of a machine. Raises `RunError` if there are two, or none; it names how the others differ."""
     if own := _own(baselines, machine):
         return own
     advice = "run on that machine, or promote a run of this one with `meshproof baseline promote RUN --accept machine`"
@@ -121,14 +119,14 @@ def _own(baselines: Sequence[Baseline], machine: Mapping[str, Any]) -> Baseline 
 def promote(paths: Sequence[Path], folder: Path, accepted: Collection[str] = ()) -> Path:
     """Make runs of the same code the baseline of their machine; returns the file.
 
-    Each is held against the others and against the baseline that stands. Raises `RunError` that names everything that
-    is in the way, and what of it can be accepted.
+    Each run is compared with the others and with the current baseline. Raises `RunError` that names every obstacle, and
+    those that can be accepted.
     """
     runs = [read_run(path) for path in paths]
     if unknown := sorted(set(accepted) - set(ACCEPTABLE)):
         raise RunError(f"--accept {', '.join(unknown)}: expected some of {', '.join(ACCEPTABLE)}")
     if broken := [f"{run.path}: {test}: {why}" for run in runs for test, why in (*run.problems.items(), *_short(run))]:
-        raise RunError("not promoted, and nothing can be accepted of it: " + "\n  ".join(broken))
+        raise RunError("not promoted, and this cannot be accepted: " + "\n  ".join(broken))
     for run, other in combinations(runs, 2):
         _check_alike(run, other)
     baselines = read_baselines(folder)
@@ -137,7 +135,7 @@ def promote(paths: Sequence[Path], folder: Path, accepted: Collection[str] = ())
     if barred := [(kind, line) for kind, line in obstacles if kind not in accepted]:
         kinds = " ".join(f"--accept {kind!r}" for kind in dict(barred))
         lines = "\n  ".join(line for _, line in barred)
-        raise RunError(f"not promoted:\n  {lines}\n  where all of this is meant, say so: {kinds}")
+        raise RunError(f"not promoted:\n  {lines}\n  to accept all of this: {kinds}")
     kept = standing and standing.anchor if {"slower", "refused"}.isdisjoint(dict(obstacles)) else None
     held = {"runs": runs, "anchor": kept or runs}
     baseline = {"schema": SCHEMA, "machine": runs[0].machine}
@@ -148,7 +146,7 @@ def promote(paths: Sequence[Path], folder: Path, accepted: Collection[str] = ())
 
 
 def _short(run: Run) -> Iterator[tuple[str, str]]:
-    """Benchmarks of too few rounds to be compared with, and why."""
+    """Benchmarks with too few rounds, and a sentence that says so."""
     for name, benchmark in run.benchmarks.items():
         if len(benchmark.sample.seconds) < ROUNDS:
             yield name, f"{len(benchmark.sample.seconds)} rounds; expected {ROUNDS} or more"
@@ -157,7 +155,7 @@ def _short(run: Run) -> Iterator[tuple[str, str]]:
 def _obstacles(
     runs: Sequence[Run], baselines: Sequence[Baseline], standing: Baseline | None
 ) -> Iterator[tuple[str, str]]:
-    """Each thing that speaks against a promotion: what must be accepted, and why."""
+    """Each obstacle to a promotion: its kind in `ACCEPTABLE`, and a sentence."""
     if standing is None:
         machine = {key: runs[0].machine[key] for key in MACHINE}
         if baselines and not any(machine.items() <= baseline.machine.items() for baseline in baselines):
@@ -165,7 +163,7 @@ def _obstacles(
         for run in runs:
             for name, outcome in run.outcomes.items():
                 if outcome in ACCEPTABLE:
-                    yield outcome, f"{run.path}: {name}: {outcome}, says the run itself"
+                    yield outcome, f"{run.path}: {name}: {outcome} when it was run"
         return
     anchor = Baseline(standing.path, standing.anchor, standing.anchor)
     for run in runs:
@@ -176,11 +174,11 @@ def _obstacles(
         told = {each.name for each in found if each.verdict == "slower"}
         for each in anchor.compare(run.benchmarks):
             if each.verdict == "slower" and each.name not in told:
-                yield "slower", f"{run.path}: {each}, since the first that was promoted"
+                yield "slower", f"{run.path}: {each}, compared with the first baseline"
 
 
 def _check_alike(first: Run, other: Run) -> None:
-    """Several runs are one baseline only where they differ in time, and in nothing else."""
+    """Raises `RunError` if two runs differ in anything but time, or are the same run."""
     reasons = list(differences(first.machine, other.machine))
     reasons += differences(dict.fromkeys(first.benchmarks, "there"), dict.fromkeys(other.benchmarks, "there"))
     for name in first.benchmarks.keys() & other.benchmarks.keys():

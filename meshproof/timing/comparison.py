@@ -1,4 +1,4 @@
-"""A benchmark held against its baseline: refused, its facts exactly, its time by an interval."""
+"""A benchmark compared with its baseline: its identity and its facts exactly, its time by an interval."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ FAILURES: tuple[Outcome, ...] = ("failed", "refused", "changed", "slower", "miss
 
 
 ALONE = (
-    "the baseline is of one run, and does not know what processes of the same code differ by here: before you act on "
-    "it, promote three, or let `meshproof ab` take turns"
+    "a baseline of one run gives false alarms, as processes with the same code differ in time: before you act on this, "
+    "promote three runs, or let `meshproof ab` take turns"
 )
-"""What is said of a slower time where nothing but the rounds and the witnesses of two runs are known."""
+"""Added to the message of a slower time if the baseline is of one run."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one benchmark.
+    """The outcome of one benchmark.
 
-    ``ratio`` is new over old time, and ``verdict`` what it says, whatever else decided; ``machine`` is that of the
-    witnesses, least and most.
+    ``ratio`` is new over old time. ``verdict`` is what it says of the time, even if something else decided the outcome.
+    ``machine`` is the least and the greatest ratio of the witnesses.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Comparison:
 
 
 def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHOLD, wander: float = 1.0) -> Comparison:
-    """One benchmark against all runs of its baseline, the first question that decides: may they be compared at all
-    (`Benchmark.identity`), did a fact change, did the time? ``wander`` is what runs of the same code may differ by.
+    """One benchmark against all runs of its baseline: *refused* if its identity differs, *changed* if a fact does, else
+    the verdict on its time. ``wander`` is the factor by which runs of the same code may differ.
     """
     if odd := list(differences(old[0].identity, new.identity)):
         advice = "times of different things are not compared; compare with a run like this one, or promote this one"
@@ -67,7 +67,7 @@ def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHO
     verdict = ratio.verdict(threshold)
     details = [f"{line} in its facts" for line in changed]
     if verdict == "slower":
-        details.append(f"{seconds[0]:.4g} s was, {seconds[1]:.4g} s is: {ratio}")
+        details.append(f"was {seconds[0]:.4g} s, is {seconds[1]:.4g} s: {ratio}")
         if len(old) == 1:
             details.append(ALONE)
     return Comparison(
@@ -76,13 +76,13 @@ def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHO
 
 
 def _samples(benchmarks: Sequence[Benchmark]) -> list[Sample]:
-    """Their rounds, with the witnesses, which are of the host, unless no host could slow any of them."""
+    """Their rounds; without witnesses, which run on the host, if a device was busy all the time in each."""
     unslowed = all(each.device_bound for each in benchmarks)
     return [replace(each.sample, witnesses={}) if unslowed else each.sample for each in benchmarks]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Each entry that is not equal in two nested mappings, with both values."""
+    """A line with both values for each entry that differs between two nested mappings."""
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key), new.get(key)
         if isinstance(was, Mapping) and isinstance(now, Mapping):

@@ -1,7 +1,7 @@
 """``pytest benchmarks/ --benchmark-compare``: pytest-benchmark's own options, with a comparison that can fail a test.
 
-pytest-benchmark times and saves. What it would compare is taken from it: it looks for its baseline among all saved
-runs of one Python version, so that a regressed run is the next baseline; it warns where this fails.
+pytest-benchmark times and saves. Its own comparison is switched off: it compares with the last saved run of the same
+Python version, so that a regressed run becomes the next baseline, and it warns where this one fails.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SAVE = "`pytest benchmarks/ --benchmark-autosave` saves a run, `meshproof baseli
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where baselines are; all else are pytest-benchmark's options."""
+    """Add ``--baselines``; all other options are pytest-benchmark's."""
     group = parser.getgroup("meshproof")
     group.addoption("--baselines", metavar="DIR", help=f"of --benchmark-compare (default {FOLDER})")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the comparison over, before pytest-benchmark reads its options, and refuse what cannot be compared."""
+    """Take over the comparison before pytest-benchmark reads its options; refuse what cannot be compared."""
     if not config.pluginmanager.hasplugin("benchmark"):
         return
     option = config.option
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     rules, option.benchmark_compare_fail = option.benchmark_compare_fail, None
     option.benchmark_save_data = True
     threshold = read_threshold(rules) if rules else THRESHOLD
-    compares = asked not in (None, [])  # where nobody asked; what is asked may be empty
+    compares = asked not in (None, [])  # the values if the option is not given; it may be given empty
     if compares:
         _refuse_untimed(config)
     elif rules:
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def read_threshold(rules: list[Any]) -> float:
-    """The change that a time must exceed to fail: of ``--benchmark-compare-fail median:10%``, 0.1."""
+    """The change that a time must exceed to fail: 0.1 for ``--benchmark-compare-fail median:10%``."""
     [rule, *others] = rules
     if others or rule.field != "median" or type(rule).__name__ != "PercentageRegressionCheck" or rule.threshold <= 0:
         raise pytest.UsageError(
@@ -67,7 +67,10 @@ def read_threshold(rules: list[Any]) -> float:
 
 
 def find_baselines(asked: Any, folder: Path, storage: str) -> list[Baseline]:
-    """What ``--benchmark-compare`` names: nothing, a file, or the number of a saved run. Raises `RunError`."""
+    """The baselines that ``--benchmark-compare`` names: by default, by file, or by the number of a saved run.
+
+    Raises `RunError`.
+    """
     if asked is True:
         if found := read_baselines(folder):
             return found
@@ -95,7 +98,7 @@ def _refuse_untimed(config: pytest.Config) -> None:
 
 
 class Timing:
-    """One run of benchmarks: what was timed, what failed, and what came of the comparison."""
+    """One run of benchmarks: what was timed, what failed, and the comparisons."""
 
     def __init__(self, config: pytest.Config, baselines: list[Baseline], threshold: float) -> None:
         self.config = config
@@ -110,16 +113,16 @@ class Timing:
 
     @cached_property
     def witnesses(self) -> Witnesses:
-        """What is measured beside each round."""
+        """The witnesses, run once to warm up."""
         witnesses = Witnesses()
         witnesses.measure()
         return witnesses
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
-        """Let the witnesses be measured beside each round of every benchmark."""
+        """Measure the witnesses before each round of every benchmark."""
         fixture: Any = yield
-        alone = self.config.getoption("turns", None) is None  # in turns, the other side is the witness
+        alone = self.config.getoption("turns", None) is None  # when sides take turns, the other side is the witness
         if fixturedef.argname == "benchmark" and fixture.enabled and alone:
             fixture.pedantic = self.witnessed(fixture)
         return fixture  # type: ignore[no-any-return]
@@ -141,16 +144,16 @@ class Timing:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Remember what exists, before -k and -m deselect any of it."""
+        """Remember all tests, before -k and -m deselect any."""
         self.collected = {item.nodeid for item in items}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Remember what is asked for."""
+        """Remember the selected tests."""
         self.selected = {item.nodeid for item in session.items}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: Any) -> Iterator[None]:
-        """Fail the test whose time or facts are worse than the baseline's; save no time of one that failed itself."""
+        """Fail a test that is worse than the baseline; a test that failed itself saves no time."""
         report: Any = yield
         fixture = getattr(item, "funcargs", {}).get("benchmark")
         if report.failed:
@@ -173,14 +176,14 @@ class Timing:
         return report  # type: ignore[no-any-return]
 
     def compare(self, benchmark: Benchmark) -> Comparison:
-        """One benchmark with the baseline of its machine. Raises `RunError` where there is none."""
+        """Compare one benchmark with the baseline of its machine. Raises `RunError` if there is none."""
         self.baseline = choose(self.baselines, benchmark.machine)
         [comparison] = self.baseline.compare({benchmark.name: benchmark}, self.threshold)[:1]
         return comparison
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        """Report each benchmark that only the baseline has as a failure, where all reports are."""
+        """Report each benchmark that only the baseline has as a failure."""
         done = yield
         if not self.baselines or self.config.option.collectonly or session.shouldfail or session.shouldstop:
             return done
@@ -192,7 +195,7 @@ class Timing:
         return done
 
     def missing(self) -> Iterator[Comparison]:
-        """What the baseline has and this run should have."""
+        """Benchmarks of the baseline that this run should have timed and did not."""
         if self.baseline is None:
             if self.selected and not self.problems:
                 skipped = "; ".join(sorted(set(self.skipped.values())))
@@ -217,26 +220,24 @@ class Timing:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
-        """Note, before anything is saved, that the run did not come to its end."""
+        """Note, before anything is saved, that the run did not finish."""
         stopped = session.shouldfail or session.shouldstop
         if stopped or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self.problems["the run"] = (
-                f"did not come to its end ({stopped or pytest.ExitCode(exitstatus).name.lower()})"
-            )
+            self.problems["the run"] = f"did not finish ({stopped or pytest.ExitCode(exitstatus).name.lower()})"
         return (yield)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
-        """Save with the times what `meshproof baseline promote` must know of the run."""
+        """Save the arguments, problems and outcomes beside the times, for `meshproof baseline promote`."""
         outcomes = {comparison.name: comparison.outcome for comparison in self.comparisons}
         compared = {"baseline": str(self.baseline.path), "outcomes": outcomes} if self.baseline else None
         arguments = [*map(str, self.config.invocation_params.args)]
         output_json[NAME] = {"arguments": arguments, "problems": self.problems, "compared": compared}
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Every comparison, and against what."""
+        """Write every comparison and the baseline's path."""
         if self.comparisons:
             path = self.baseline.path if self.baseline else "no baseline"
             terminalreporter.section(f"compared with {path}")
-            advice = "`meshproof ab` takes turns, and can tell more on a busy machine"
+            advice = "`meshproof ab` takes turns and can tell more on a busy machine"
             write_comparisons(self.comparisons, terminalreporter.write_line, advice)

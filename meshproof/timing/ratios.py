@@ -1,4 +1,4 @@
-"""How much slower is it? The ratio of two times as an interval, and what may be said of it."""
+"""The ratio of two times as an interval, and the verdict that it allows."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import numpy.typing as npt
 Verdict = Literal["faster", "slower", "same", "cannot tell"]
 
 THRESHOLD = 0.05
-"""A change of less is none: two processes that run the same code differ by so much through where memory lies alone."""
+"""A smaller change is called *same*: processes with the same code differ by this much from memory placement alone."""
 
 CONFIDENCE = 0.99
-"""Of each interval: a run compares dozens of times, and each is a chance to be wrong."""
+"""The confidence of each interval: a run makes dozens of comparisons, and each can be wrong."""
 
 CERTAINTY = 0.999
-"""That a whole run of the same code is called neither slower nor faster for what its process has by chance: it is made
+"""The probability that no benchmark of a run of the same code is called slower or faster by chance: high, for runs
 every night."""
 
 ROUNDS = 8
-"""The fewest rounds, or pairs of rounds, whose least and greatest hold their median with `CONFIDENCE`."""
+"""The fewest rounds (or pairs) whose minimum and maximum contain the true median with `CONFIDENCE`."""
 
 RESAMPLES = 4000
 
 
 class SampleError(ValueError):
-    """Times of which nothing can be said: too few, or none at all."""
+    """Times that cannot be compared: too few, not positive, or with other witnesses."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """New time over old: the best guess, and the interval that holds the true one."""
+    """New time over old: an estimate, and the interval that contains the true ratio."""
 
     guess: float
     low: float
     high: float
 
     def verdict(self, threshold: float = THRESHOLD) -> Verdict:
-        """What the whole interval says of a change by more than ``threshold`` (0.05 is 5 %)."""
+        """The verdict that the whole interval allows on a change by more than ``threshold`` (0.05 is 5 %)."""
         most = 1 + threshold
         if self.low > most:
             return "slower"
@@ -56,21 +56,20 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Sample:
-    """The seconds of one run's rounds, in their order, and what the witnesses took beside them."""
+    """The seconds of one run's rounds in order, and those of each witness beside them."""
 
     seconds: Sequence[float]
     witnesses: Mapping[str, Sequence[float]]
 
 
 def compare_runs(old: Sequence[Sample], new: Sample, wander: float = 1.0) -> Ratio:
-    """The ratio of the medians of separate runs: it holds against each of the old ones.
+    """The ratio of medians of separate runs, with an interval that holds against every old one.
 
-    Within a run, rounds that follow each other are alike, so the interval is that of a circular block bootstrap
-    (Politis and Romano 1992) with blocks of √n rounds; its seed is fixed. Between two runs the machine changes too,
-    and no number of rounds tells that from a change of the code (Kalibera and Jones 2013). The witnesses, which are
-    the same code in both, show it: the interval is widened by every factor from 1 to that of each witness. What
-    they do not see, several old runs show: the interval spans those against each of them, and the factor to either side
-    by which one more run may differ from these, ``wander`` (see `wandering`).
+    Successive rounds of a run are correlated, so the interval is that of a circular block bootstrap (Politis and Romano
+    1992) with blocks of √n rounds and a fixed seed. Between two runs the machine changes too, and no number of rounds
+    tells that from a change of the code (Kalibera and Jones 2013). The witnesses run the same code in both and show it:
+    the interval is widened by every factor from 1 to that of each witness. For what they do not see, the interval spans
+    those against each old run, and the factor ``wander`` to either side (see `wandering`).
 
     Raises `SampleError` for fewer than `ROUNDS` rounds, times that are no positive numbers, and other witnesses.
     """
@@ -81,13 +80,13 @@ def compare_runs(old: Sequence[Sample], new: Sample, wander: float = 1.0) -> Rat
 
 
 def wandering(runs: Sequence[Mapping[str, Sequence[float]]]) -> float:
-    """By what factor one more run of the same code may differ from these in any of its benchmarks, at `CERTAINTY`.
+    """The factor by which one more run of the same code may differ from these in any benchmark, at `CERTAINTY`.
 
-    What differs from process to process is seen once a run in each benchmark, and so pooled over all B of them: the
-    logarithms of their medians have a variance s² about their means over the R runs, of f = B·(R − 1) degrees of
-    freedom. The prediction interval of one more is t·s·√(1 + 1/R) to either side (Hahn and Meeker, Statistical
-    Intervals, chapter 4), Student's t of f at 1 − (1 − `CERTAINTY`)/2B, for a run compares all B. Of one run nothing is
-    known: 1.
+    A process shows its own speed once per benchmark, so the variance is pooled over all B benchmarks: the logarithms of
+    their medians have a variance s² about their means over the R runs, with f = B·(R − 1) degrees of freedom. The
+    prediction interval of one more run is t·s·√(1 + 1/R) to either side (Hahn and Meeker, Statistical Intervals,
+    chapter 4), with Student's t of f at 1 − (1 − `CERTAINTY`)/2B, since a run compares all B. With one run nothing is
+    known, and the factor is 1.
     """
     count, names = len(runs), list(runs[0])
     if count < 2:
@@ -101,13 +100,13 @@ def wandering(runs: Sequence[Mapping[str, Sequence[float]]]) -> float:
 
 
 def span(ratios: Sequence[Ratio]) -> Ratio:
-    """What several measurements of one ratio leave possible: the interval over all of theirs, and their mean guess."""
+    """Several measurements of one ratio as one: the interval over all of theirs, and the geometric mean."""
     guess = math.exp(sum(math.log(ratio.guess) for ratio in ratios) / len(ratios))
     return Ratio(guess, min(ratio.low for ratio in ratios), max(ratio.high for ratio in ratios))
 
 
 def drift(old: Sample, new: Sample) -> dict[str, float]:
-    """By what factor each witness was slower in the new run: what the machine did, and not the code."""
+    """The factor by which each witness was slower in the new run: due to the machine, not to the code."""
     if old.witnesses.keys() != new.witnesses.keys():
         named = (", ".join(sorted(sample.witnesses)) or "none" for sample in (old, new))
         raise SampleError("the witnesses of the two runs differ: {}, and {}".format(*named))
@@ -117,9 +116,9 @@ def drift(old: Sample, new: Sample) -> dict[str, float]:
 def compare_pairs(old: Sequence[float], new: Sequence[float]) -> Ratio:
     """The ratio of two processes that took turns: old, new, new, old, and so on.
 
-    Each pair gives one logarithm of the ratio, and in this order a drift enters every other one with the opposite
-    sign. The interval of their median is the exact one of the binomial distribution, for any distribution of the noise
-    (Conover, Practical Nonparametric Statistics, section 3.2).
+    Each pair gives one logarithm of the ratio. In this order, a drift of the machine enters successive pairs with
+    opposite signs. The interval of their median is exact, from the binomial distribution, for any distribution of the
+    noise (Conover, Practical Nonparametric Statistics, section 3.2).
 
     Raises `SampleError` for unequal numbers of rounds, for fewer than `ROUNDS`, and for times that are no positive
     numbers.
@@ -133,7 +132,7 @@ def compare_pairs(old: Sequence[float], new: Sequence[float]) -> Ratio:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median of a sample, and the least and the greatest that the true one may be.
+    """The median of a sample, and the ends of the interval of the true median.
 
     The interval is that of `compare_pairs`, in the unit of the values. Raises `SampleError` for fewer than `ROUNDS`.
     """
@@ -164,7 +163,7 @@ def _logarithms(seconds: Sequence[float]) -> npt.NDArray[np.float64]:
 
 
 def _medians(rounds: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
-    """The medians of `RESAMPLES` runs of the same length, made of blocks of this one, which closes to a circle."""
+    """The medians of `RESAMPLES` resampled runs of the same length: blocks of this one, taken as a circle."""
     length = math.isqrt(len(rounds) - 1) + 1
     blocks = -(-len(rounds) // length)
     starts = generator.integers(0, len(rounds), (RESAMPLES, blocks, 1))
@@ -173,7 +172,7 @@ def _medians(rounds: npt.NDArray[np.float64], generator: np.random.Generator) ->
 
 
 def _outside(count: int) -> int:
-    """How many of so many sorted values lie outside the interval of their median, on either side."""
+    """How many of so many sorted values are outside the interval of their median, on either side."""
     tail, outside = 0.5**count, -1
     while 2 * tail <= 1 - CONFIDENCE:
         outside += 1

@@ -14,16 +14,16 @@ from meshproof.report.schemas import flaw, parse_json
 from meshproof.timing.ratios import THRESHOLD, Sample
 
 NAME = "meshproof"
-"""The part of a run's JSON that is ours."""
+"""Meshproof's key in the JSON of a run."""
 
 MACHINE = ("platform", "device_kind", "devices", "host")
-"""What of a benchmark's identity is the machine's; the rest is the benchmark's own."""
+"""The keys of a benchmark's identity that describe the machine."""
 
 BASELINE = (*MACHINE, "size")
-"""What one baseline is of: a machine, and the size of what is timed where that is said."""
+"""The keys that choose a baseline: the machine, and the size of the models if it is given."""
 
 IDENTITY = (*MACHINE, "dtype", "model")
-"""What every benchmark must say of itself; two that say nothing would be comparable."""
+"""Keys that every benchmark's identity must have: without them, different things would be compared."""
 
 
 class RunError(ValueError):
@@ -32,7 +32,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark of one run: what was timed, how long each round took, and what does not depend on luck."""
+    """One benchmark of one run: its identity, its deterministic facts, and the seconds of its rounds."""
 
     name: str
     identity: Mapping[str, Any]
@@ -43,18 +43,18 @@ class Benchmark:
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """Where it was timed, and at which size."""
+        """The machine that it was timed on, and the size."""
         return {key: self.identity[key] for key in BASELINE if key in self.identity}
 
     @property
     def device_bound(self) -> bool:
-        """Whether a device was busy for all but `THRESHOLD` of the time, so that a slow host made nothing slower."""
+        """Whether a device was busy for all but `THRESHOLD` of the time: then a slow host does not matter."""
         busy, calls = self.measured.get("device_seconds"), self.identity.get("steps_per_window", 1)
         return busy is not None and busy * calls >= (1 - THRESHOLD) * median(self.sample.seconds)
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> Benchmark:
-        """From pytest-benchmark's entry. Raises `RunError` where something is missing."""
+        """Parse pytest-benchmark's entry. Raises `RunError` if something is missing."""
         name, info = entry.get("fullname", "a benchmark without a name"), entry.get("extra_info", {})
         for key in ("identity", "facts", "stack", "witnesses"):
             if not isinstance(info.get(key), dict):
@@ -71,7 +71,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Run:
-    """All benchmarks of a run by name, and what kept it from being whole."""
+    """All benchmarks of a run by name, and its JSON data."""
 
     path: Path
     benchmarks: Mapping[str, Benchmark]
@@ -79,20 +79,20 @@ class Run:
 
     @property
     def problems(self) -> dict[str, str]:
-        """By test, or by ``the run`` itself, what failed; empty where nothing did."""
+        """What failed, by test or ``the run``; empty if nothing did."""
         if not self.raw.get(NAME):
             return {"the run": "was saved without meshproof's plugin; nothing tells whether its tests passed"}
         return dict(self.raw[NAME]["problems"])
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """By benchmark, what came of the comparison while it ran; empty where there was none."""
+        """The outcomes of the comparison during the run, by benchmark; empty if there was none."""
         compared = (self.raw.get(NAME) or {}).get("compared")
         return dict(compared["outcomes"]) if compared else {}
 
     @property
     def machine(self) -> dict[str, Any]:
-        """Where it was timed. Raises `RunError` where its benchmarks do not agree."""
+        """The machine that it was timed on. Raises `RunError` if its benchmarks disagree."""
         machines = {json.dumps(benchmark.machine): benchmark for benchmark in self.benchmarks.values()}
         if len(machines) != 1:
             several = "; ".join(machines) or "it has no benchmark"
@@ -101,7 +101,7 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """What a file says. Raises `RunError` where it is no run, or not a whole one."""
+    """The run in a file. Raises `RunError` if it is no run, or not a whole one."""
     raw = read_json(path)
     if not isinstance(raw, dict) or not isinstance(raw.get("benchmarks"), list):
         raise RunError(f"{path} is no run: expected what `--benchmark-save` or `--benchmark-json` writes")
@@ -120,7 +120,7 @@ def parse_run(raw: Mapping[str, Any], path: Path) -> Run:
 
 
 def read_json(path: Path) -> Any:
-    """The data in a file. Raises `RunError` where it cannot be read or was cut off."""
+    """The JSON data in a file. Raises `RunError` if it cannot be read or was cut off."""
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -16,11 +16,11 @@ from meshproof.timing.comparison import Comparison
 
 
 def write_baseline(baseline: Baseline, write: Callable[[str], object]) -> None:
-    """Where it was timed, on what, what it can tell, and the median seconds of each run."""
+    """Write the machine, the stack, the time that counts as slower, and the median seconds of each run."""
     runs = baseline.runs
     write(f"{baseline.path}: {', '.join(f'{key} {value}' for key, value in baseline.machine.items())}")
     write(", ".join(f"{key} {value}" for key, value in baseline.of(baseline.names[0])[0].stack.items()))
-    write(baseline.reach)
+    write(f"baseline {baseline.reach}")
     table = Table("benchmark", *(run.raw.get("datetime", "") for run in runs))
     for name in baseline.names:
         medians = (f"{median(benchmark.sample.seconds):.4g} s" for benchmark in baseline.of(name))
@@ -29,7 +29,7 @@ def write_baseline(baseline: Baseline, write: Callable[[str], object]) -> None:
 
 
 def write_comparisons(comparisons: Sequence[Comparison], write: Callable[[str], object], advice: str) -> None:
-    """One row for each, in order, then what needs words, the counts, and what to do where it cannot be told."""
+    """Write a row per benchmark, then details, counts, and ``advice`` if a verdict is *cannot tell*."""
     table = Table()
     table.add_column("benchmark", overflow="fold")
     for heading in ("was", "is", "machine", "ratio"):
@@ -47,7 +47,7 @@ def write_comparisons(comparisons: Sequence[Comparison], write: Callable[[str], 
     counts = Counter(comparison.outcome for comparison in comparisons)
     write(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     if counts["cannot tell"]:
-        write(f"cannot tell: the interval allows both a change and none; {advice}")
+        write(f"cannot tell: the interval includes both a change and none; {advice}")
 
 
 def _text(table: Table) -> str:

@@ -1,6 +1,6 @@
-"""One of two pytest processes that take turns: a round of a benchmark is run when the other side is idle.
+"""One of two pytest processes that take turns: each runs a round of a benchmark while the other is idle.
 
-Loaded by `meshproof ab` with ``-p``. What it says goes to the socket that it inherits, one line of JSON each.
+Loaded by `meshproof ab` with ``-p``. It writes events to the socket that it inherits, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The socket, given by the parent."""
+    """Add ``--turns``, the socket's file descriptor."""
     parser.addoption("--turns", type=int, metavar="FD", help="for `meshproof ab`: the socket to the other side")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Speak to the parent from now on."""
+    """Connect to the parent."""
     config.pluginmanager.register(Turns(socket.socket(fileno=config.getoption("turns"))), "meshproof-turns")
 
 
 class Turns:
-    """This side."""
+    """This side of the comparison."""
 
     def __init__(self, link: socket.socket) -> None:
         self.lines = link.makefile("rw", encoding="utf-8")
         self.rounds = 0
 
     def send(self, event: str, **facts: Any) -> None:
-        """Tell the parent."""
+        """Send facts to the parent."""
         self.lines.write(json.dumps({"event": event, **facts}, default=str) + "\n")
         self.lines.flush()
 
     def receive(self) -> Any:
-        """What the parent says; where it is gone, the run ends."""
+        """The parent's next message; if it is gone, the run ends."""
         line = self.lines.readline()
         if not line:
             pytest.exit("the other side is gone", returncode=pytest.ExitCode.INTERRUPTED)
         return json.loads(line)
 
     def wait(self) -> None:
-        """Wait for a turn; the test ends here where the other side has none."""
+        """Wait for a turn; if the other side has stopped, the test ends here."""
         if not self.receive()["go"]:
             pytest.skip("the other side cannot time it")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Run those benchmarks that both sides have, in one order."""
+        """Run the benchmarks that both sides have, in the parent's order."""
         found = {item.nodeid: item for item in items if "benchmark" in getattr(item, "fixturenames", ())}
         self.send("collected", tests=list(found))
         answer = self.receive()
@@ -58,7 +58,7 @@ class Turns:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
-        """Give every round of every benchmark its turn."""
+        """Make every round of every benchmark wait for its turn."""
         fixture: Any = yield
         if fixturedef.argname == "benchmark":
             fixture.pedantic = self.in_turns(fixture, request.node.nodeid)
@@ -90,7 +90,7 @@ class Turns:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-        """Tell what came of each test, once it is over."""
+        """Send the outcome of each test when it is over."""
         item.outcome, item.reason = "passed", ""
         done = yield
         self.send("finished", test=item.nodeid, outcome=item.outcome, reason=item.reason, info=item.extra_info)
@@ -98,7 +98,7 @@ class Turns:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: Any) -> Iterator[None]:
-        """Keep what a test failed of, and what it measured."""
+        """Keep a test's outcome, the reason of a failure, and its ``extra_info``."""
         report: Any = yield
         fixture = getattr(item, "funcargs", {}).get("benchmark")
         item.extra_info = getattr(fixture, "extra_info", None) or getattr(item, "extra_info", {})

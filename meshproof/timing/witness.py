@@ -1,4 +1,4 @@
-"""Witnesses of the machine: the same small work beside every timed round, in no code that an upgrade changes."""
+"""Witnesses of the machine: the same small work beside every timed round, in code that no upgrade changes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 
 
 class Witnesses:
-    """Three ways in which a machine gets slower: its clock, its free cores, and its memory. About 20 ms in all."""
+    """Three measures of a machine: its clock, its free cores, its memory. About 20 ms in all."""
 
     @cached_property
     def text(self) -> bytes:
-        """What is compressed."""
+        """80 kB to compress."""
         return random.Random(0).randbytes(2_000) * 40  # noqa: S311 - no secret
 
     @cached_property
     def blocks(self) -> tuple[memoryview, memoryview]:
-        """What is copied and where to, larger than a core's cache; no fresh memory, which the kernel clears first."""
+        """Source and target of the copy: larger than a core's cache, and reused, as the kernel clears fresh memory."""
         return memoryview(bytearray(16_000_000)), memoryview(bytearray(16_000_000))
 
     @cached_property
     def threads(self) -> list[ThreadPoolExecutor]:
-        """One for each core, and bound to it: two that the system puts on one core say nothing of the other."""
+        """One thread per core, bound to it: else two may share a core and say nothing of the other."""
         return [ThreadPoolExecutor(1, initializer=bind, initargs=(core,)) for core in CORES]
 
     def measure(self) -> dict[str, float]:
-        """The seconds of each, now."""
+        """The seconds of each witness, now."""
         first = self.threads[:1]
         return {
             "one core": seconds(first, lambda: self.compress(20)),
@@ -42,25 +42,25 @@ class Witnesses:
         }
 
     def compress(self, times: int) -> None:
-        """Work for one core, outside Python's lock."""
+        """Work for one core, without Python's global lock."""
         for _ in range(times):
             zlib.compress(self.text)
 
     def copy(self, times: int) -> None:
-        """Work for the memory."""
+        """Work for the memory: one copy."""
         source, target = self.blocks
         for _ in range(times):
             target[:] = source
 
 
 def bind(core: int) -> None:
-    """Keep this thread on a core, where the system can and may."""
+    """Bind this thread to a core, if the system can and may."""
     with suppress(AttributeError, OSError):
         os.sched_setaffinity(0, {core})
 
 
 def seconds(threads: list[ThreadPoolExecutor], work: Callable[[], object]) -> float:
-    """How long it takes on all of these at once."""
+    """The seconds that this work takes on all these threads at once."""
     start = perf_counter()
     for running in [thread.submit(work) for thread in threads]:
         running.result()

@@ -1,1 +1,1 @@
-"""Two stacks, each in an environment of its own: what an upgrade changes, and which release brought it."""
+"""What an upgrade changes, and which release brought a change. Each stack has an environment of its own."""

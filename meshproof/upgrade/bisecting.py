@@ -20,10 +20,10 @@ Pins = Mapping[str, str]
 """Versions by package: the part of a stack that a user names."""
 
 Run = Callable[[Pins], dict[str, Any]]
-"""The report of the suites on a stack. Raises `StackError` or `RunError` where there can be none."""
+"""Runs the suites on a stack and returns their report. Raises `StackError` or `RunError`."""
 
 STACK = {name: package for name, package in PACKAGES.items() if name != "jaxlib"}
-"""Packages that may be to blame, by their names in a report; jaxlib goes with jax."""
+"""Packages that may be the cause, by their names in a report; jaxlib goes with jax."""
 
 SOUGHT = ("regressed", "gone", "changed")
 
@@ -33,12 +33,12 @@ class BisectError(Exception):
 
 
 class UnseenError(RunError):
-    """A run that does not show the fact in question, and so tells neither that it changed nor that it did not."""
+    """A run that does not show the fact in question: it is neither good nor bad."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The releases of a package after the last without the change, up to the first with it: one, if it is certain."""
+    """The releases of a package after the last good one, up to the first bad one: one, if it is certain."""
 
     package: str
     before: str
@@ -49,19 +49,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Origin:
-    """What changed, and where it came from: several steps where no single package can be moved alone."""
+    """What changed, and its origin: several steps if no package can be moved alone."""
 
     fact: Difference
     steps: tuple[Step, ...]
 
     @property
     def certain(self) -> bool:
-        """Whether one release of one package is to blame."""
+        """Whether one release of one package is the cause."""
         return len(self.steps) == 1 and len(self.steps[0].suspects) == 1
 
 
 def read_pins(requirements: Sequence[str]) -> dict[str, str]:
-    """``name==version`` by name. Raises `BisectError` for anything else: between ranges there are no releases."""
+    """Versions by name, of ``name==version``. Raises `BisectError` for other requirements, such as ranges."""
     found = {}
     for text in requirements:
         requirement = Requirement(text)
@@ -73,11 +73,11 @@ def read_pins(requirements: Sequence[str]) -> dict[str, str]:
 
 
 def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool = False) -> Origin:
-    """Find where the most serious difference between two stacks came from; of a clause, if one is named.
+    """Find the release that brought the most serious difference between two stacks, of ``clause`` if one is given.
 
-    Packages that nobody named, and that were resolved to other releases, may be to blame as well. One package is moved
-    while the others stay, those that are named first. A release is bad where that fact differs as seriously or more;
-    where it is gone, nothing is known, unless that is what is sought. Raises `BisectError`, `StackError`, `RunError`.
+    One package is moved at a time, named ones first, then those that were resolved to other releases. A release is bad
+    if the fact differs at least as seriously. If the fact is gone, the release is unknown, unless *gone* is what is
+    sought. Raises `BisectError`, `StackError`, `RunError`.
     """
     if good.keys() != bad.keys():
         raise BisectError(f"--good names {', '.join(good)}, --bad {', '.join(bad)}; expected the same packages in both")
@@ -101,7 +101,7 @@ def bisect(good: Pins, bad: Pins, run: Run, clause: str | None = None, pre: bool
 
 
 def _resolved(pins: Pins, report: Mapping[str, Any]) -> Pins:
-    """With the releases of what nobody named."""
+    """The pins, and the resolved versions of packages that were not named."""
     found = {package: report["environment"][name] for name, package in STACK.items()}
     return {**pins, **{package: version for package, version in found.items() if version and package not in pins}}
 
@@ -127,7 +127,7 @@ def _key(difference: Difference) -> tuple[str, str | None, str]:
 
 
 def _hides(difference: Difference, fact: Difference) -> bool:
-    """Whether a fact cannot be seen because what it is part of is gone."""
+    """Whether a fact is hidden because a larger one that contains it is gone."""
     if difference.change != "gone" or difference.case != fact.case:
         return False
     match difference.kind, fact.kind:
@@ -143,7 +143,7 @@ def _hides(difference: Difference, fact: Difference) -> bool:
 def _attribute(
     good: Pins, bad: Pins, moving: Sequence[str], changed: Callable[[Pins], object], pre: bool
 ) -> tuple[Step, ...]:
-    """The first package that, moved alone from the good stack or back from the bad one, decides; then its release."""
+    """The first package that decides when moved alone from the good stack, or alone back from the bad; its release."""
     if len(moving) == 1:
         return (_search(good, bad, moving[0], changed, pre),)
     for package in moving:
@@ -167,7 +167,7 @@ def _between(good: Pins, bad: Pins, package: str, pre: bool) -> list[str]:
 
 
 def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], object], pre: bool) -> Step:
-    """Halve. A release without a verdict is passed by, and is a suspect where it ends in between."""
+    """Halve. A release without verdict is skipped, and stays a suspect if it ends up between good and bad."""
     order = [good[package], *_between(good, bad, package, pre)]
     unknown: set[int] = set()
     low, high = 0, len(order) - 1
@@ -185,13 +185,13 @@ def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], objec
 
 
 def describe(origin: Origin, options: Sequence[str] = ()) -> str:
-    """The verdict, the fact before and after, and a line that shows it again."""
+    """The verdict, the fact before and after, and the command that shows it again."""
     fact, step = origin.fact, origin.steps[0]
     if origin.certain:
-        verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} has it not"
+        verdict = f"{step.package} {step.suspects[0]} brought it; {step.package} {step.before} does not have it"
     else:
         named = chain.from_iterable([f"{each.package} {version}" for version in each.suspects] for each in origin.steps)
-        verdict = f"ambiguous: one of {', '.join(named)}; what lies between cannot be installed, run or judged alone"
+        verdict = f"ambiguous: one of {', '.join(named)}; the releases between cannot be installed, run or judged alone"
     old, new = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
     lines = [
         verdict,
@@ -199,6 +199,6 @@ def describe(origin: Origin, options: Sequence[str] = ()) -> str:
         f"  before: {fact.old}",
         f"  after:  {fact.new}",
         *(f"  {line}" for line in fact.detail.splitlines()),
-        f"again: {shlex.join(['meshproof', 'upgrade', '--from', old, '--to', new, *options])}",
+        f"to see it again: {shlex.join(['meshproof', 'upgrade', '--from', old, '--to', new, *options])}",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What runs, and how far it is."""
+"""The progress of runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 STEP = 25
-"""Percent between the lines that a log gets, where no terminal can redraw one."""
+"""Percent between lines in a log, which cannot redraw a bar."""
 
 
 @contextmanager
 def show_progress() -> Iterator[Callable[[str, int], None]]:
-    """A bar for each thing that runs; in a log, a line now and then."""
+    """A function of a side and its percent: a bar per side in a terminal, a line per `STEP` percent in a log."""
     console = Console(stderr=True)
     percent_done = TextColumn("{task.percentage:>3.0f}%")
     columns = (TextColumn("{task.description}"), BarColumn(), percent_done, TimeElapsedColumn())

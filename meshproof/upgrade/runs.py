@@ -16,11 +16,11 @@ from meshproof.report.document import ReportError, read_report
 FIXED = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 PROGRESS = re.compile(r"\[ *(\d+)%\]")
 SHOWN = 15
-"""Last lines of a run that ended without a report."""
+"""Lines that are shown of a run that ended without a report."""
 
 
 class RunError(Exception):
-    """A run without a report; the message has what it printed last."""
+    """A run without a report; the message has its last lines."""
 
 
 def run_suites(
@@ -30,9 +30,9 @@ def run_suites(
     say: Callable[[int], object] = lambda percent: None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """The report of ``pytest suites/`` in an environment, written to ``report``. ``say`` hears percents.
+    """The report of ``pytest suites/`` in an environment, written to ``report``. ``say`` is called with percents.
 
-    Compiled programs are kept beside the environment: the next run of it is quicker. Raises `RunError`.
+    Compiled programs are kept beside the environment for its next run. Raises `RunError`.
     """
     report.unlink(missing_ok=True)
     compiled = environment.python.parent.parent / "compiled"

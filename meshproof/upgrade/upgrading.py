@@ -1,4 +1,4 @@
-"""An upgrade, tried: the same suites in both environments, and what differs."""
+"""An upgrade, tried: the same suites in both environments, compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMES: dict[str, Change] = {
     **{"same": "same", "slower": "regressed", "failed": "regressed", "faster": "improved", "new": "new"},
     **{"changed": "changed", "cannot tell": "changed", "missing": "gone", "refused": "gone", "not timed": "gone"},
 }
-"""What the verdict on a benchmark is of a fact."""
+"""The change of a fact that a benchmark's verdict means."""
 
 
 def run_both(
@@ -45,7 +45,7 @@ def run_both(
 
 
 def judge(reports: Sequence[dict[str, Any]], times: Sequence[Paired] = ()) -> Comparison:
-    """What differs between two reports, and of the times where they were taken."""
+    """The differences between two reports, and between times if any were taken."""
     comparison = compare(*reports)
     timed = [_difference(paired) for paired in times]
     differences = [*comparison.differences, *(each for each in timed if each.change != "same")]
@@ -63,9 +63,9 @@ def _difference(paired: Paired) -> Difference:
 
 
 def next_step(comparison: Comparison, options: Sequence[str] = ()) -> str | None:
-    """The command that finds the release to blame for the first thing that regressed.
+    """The command that finds the release that brought the first regression of a case.
 
-    None where none differs, or where something moved that is no release, as a local wheel is.
+    ``None`` if there is none, or if a package that differs is no release, such as a local wheel.
     """
     first = next((each for each in comparison.differences if each.change == "regressed" and each.case), None)
     old, new = installed(comparison.old), installed(comparison.new)
@@ -85,14 +85,14 @@ def write_upgrade(
     environments: Sequence[Environment],
     advice: str | None,
 ) -> list[Path]:
-    """``upgrade.html``, ``upgrade.md`` and ``upgrade.json``, each whole or not at all."""
+    """Write ``upgrade.html``, ``upgrade.md`` and ``upgrade.json``; returns their paths."""
     from meshproof.html import render_page
 
     found = comparison.as_json() | {
         "environments": {side: list(each.packages) for side, each in zip(SIDES, environments, strict=True)},
         "next": advice,
     }
-    told = f"\nWhich release brought it: `{advice}`\n" if advice else ""
+    told = f"\nTo find the release that brought it: `{advice}`\n" if advice else ""
     texts = {
         "html": render_page(reports[1], reports[0], found),
         "md": markdown(comparison) + told,

@@ -65,7 +65,7 @@ KNOWN = (
         url="https://github.com/openxla/xla/issues/20440",
         silent=True,
         clause="MEM-6",
-        select="fsdp-jax-gpt+remat and spares_memory",
+        select="fsdp-jax-gpt+remat and saves_memory",
     ),
     Regression(
         "nnx_jit_passes_what_is_gone",

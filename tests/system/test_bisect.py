@@ -207,7 +207,7 @@ def test_the_verdict_can_be_acted_on():
     """The release, the fact before and after, the message, and a line that shows it again."""
     told = describe(bisect(stack(), stack(jax="0.12.0"), planted("jax", "0.11.0")), ["-k", "fsdp and jax"])
     for words in (
-        "jax 0.11.0 brought it; jax 0.10.1 has it not",
+        "jax 0.11.0 brought it; jax 0.10.1 does not have it",
         "before: proved",
         "after:  failed",
         "seen on 0.11.0",

@@ -136,9 +136,9 @@ def test_flaky_tests_are_told(expected):
     _, output, report = expected
     assert statuses(report)["better"] == ("proved", "flaky")
     assert statuses(report)["worse"] == ("expected-failure", "flaky")
-    assert f"FLAKY: 1 tests failed: known upstream ({LINK})" in output
-    assert f"FLAKY: 1 tests passed: known upstream ({LINK})" in output
-    assert f"EXPECTED: 1 tests failed: known upstream ({LINK})" in output
+    assert f"FLAKY: 1 test failed: known upstream ({LINK})" in output
+    assert f"FLAKY: 1 test passed: known upstream ({LINK})" in output
+    assert f"EXPECTED: 1 test failed: known upstream ({LINK})" in output
 
 
 def test_only_violations_can_be_expected(expected):

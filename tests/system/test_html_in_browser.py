@@ -90,7 +90,7 @@ def test_difference_opens_at_a_click(visit, files):
     assert first.locator("h4").all_inner_texts() == [""] * 3 and not first.locator("pre").first.is_visible()
     first.locator("summary").click()
     assert first.locator("h4").all_inner_texts() == ["fsdp-jax-mlp@data=8", "fsdp-nnx-mlp@data=8", LONG]
-    assert "alone: pytest" in first.locator("pre").last.inner_text()
+    assert "run it alone: pytest" in first.locator("pre").last.inner_text()
 
 
 def test_matrix_leads_to_the_strategy(visit, files):

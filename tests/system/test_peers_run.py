@@ -233,7 +233,7 @@ def test_page_is_up_to_date():
 def test_results_of_another_format_are_refused(tmp_path):
     """A file that is no result of this format is an error, not a blank."""
     (tmp_path / "old.json").write_text('{"schema": 0}')
-    with pytest.raises(ValueError, match=r"old.json has schema 0, expected 1; measure it anew"):
+    with pytest.raises(ValueError, match=r"old.json has schema 0, expected 1; measure it again"):
         list(page.sections(tmp_path))
 
 

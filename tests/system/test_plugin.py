@@ -44,7 +44,7 @@ def assert_refused(run, *words):
                 "strategy minimal: model is 7; expected a str",
                 "strategy minimal: mesh_axes is [('data', 1)]; expected a dict from axis name to size",
                 "strategy minimal: contract is {}; expected a meshproof.contract.Contract, or none at all",
-                "the contract speaks of model, but the axes of the mesh are data",
+                "the contract names the axes model, but the axes of the mesh are data",
             ],
         ),
         ("tests.implementations.none", ["strategies() returned None; return a list of strategies"]),

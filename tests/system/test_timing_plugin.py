@@ -124,7 +124,7 @@ def test_slower_fails_its_test_again_and_again(promoted):
     """A slowdown by 1.3 fails its test and no other; that the run was saved does not make it the next baseline."""
     for _ in range(2):
         run = promoted.compare("--benchmark-autosave", a={"seconds": 0.13}, b={})
-        assert_failed(run, "1 passed", "slower: 0.09986 s was, 0.1298 s is: 1.30× [1.2", "1 slower, 1 same")
+        assert_failed(run, "1 passed", "slower: was 0.09986 s, is 0.1298 s: 1.30× [1.2", "1 slower, 1 same")
     with pytest.raises(RunError, match="slower"):
         promote(promoted.saved[-1:], promoted.baselines)
 
@@ -156,7 +156,7 @@ def test_foreign_baseline_stops_the_run(promoted):
     words = ("is of another machine", "device_kind was 'cpu', is 'NVIDIA H200'", "promote RUN --accept machine")
     assert_failed(run, *words)
     assert "passed" not in run.stdout
-    assert "did not come to its end" in read_run(promoted.saved[-1]).problems["the run"]
+    assert "did not finish" in read_run(promoted.saved[-1]).problems["the run"]
 
 
 def test_other_model_is_refused_alone(promoted):
@@ -205,7 +205,7 @@ def test_what_fails_before_it_is_timed_is_known(benchmarks, test):
     toys.write_text(f"import pytest\n@pytest.fixture\ndef broken(): raise ValueError\n{test}\n", encoding="utf-8")
     run = benchmarks.run("toys", "--benchmark-autosave", a={})
     assert run.returncode == pytest.ExitCode.TESTS_FAILED and "1 passed" in run.stdout
-    with pytest.raises(RunError, match=r"nothing can be accepted of it: .*test_broken.py::test_\w+: failed in "):
+    with pytest.raises(RunError, match=r"this cannot be accepted: .*test_broken.py::test_\w+: failed in "):
         promote(benchmarks.saved, benchmarks.baselines)
 
 
@@ -213,7 +213,7 @@ def test_interrupted_run_is_never_promoted(benchmarks):
     """What Ctrl-C left is saved as what it is."""
     run = benchmarks.run("toys", "--benchmark-autosave", a={}, b={"interrupt": True})
     assert run.returncode == pytest.ExitCode.INTERRUPTED
-    with pytest.raises(RunError, match="the run: did not come to its end"):
+    with pytest.raises(RunError, match="the run: did not finish"):
         promote(benchmarks.saved, benchmarks.baselines)
 
 

@@ -96,7 +96,7 @@ def test_slower_run_is_not_promoted(tmp_path, folder):
     """A run that regressed becomes the baseline only where that is said."""
     before = read_baselines(folder)
     slow = save(tmp_path / "slow.json", entry(A, 0.13, seed=1), entry(B, seed=1))
-    with pytest.raises(RunError, match=r"test_time\[a\]: slower: 0\.1(.|\n)* --accept 'slower'$") as refused:
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower: was 0\.1(.|\n)* --accept 'slower'$") as refused:
         promote([slow], folder)
     assert "test_time[b]" not in str(refused.value)
     assert read_baselines(folder) == before
@@ -117,7 +117,7 @@ def test_slower_run_is_not_promoted(tmp_path, folder):
 def test_what_is_not_like_the_baseline_is_accepted_by_name(tmp_path, folder, entries, kind):
     """Each thing that speaks against a promotion is named with what would accept it."""
     path = save(tmp_path / "other.json", *entries)
-    with pytest.raises(RunError, match=rf"not promoted:(.|\n)*say so: --accept '{kind}'$"):
+    with pytest.raises(RunError, match=rf"not promoted:(.|\n)*to accept all of this: --accept '{kind}'$"):
         promote([path], folder, ACCEPTABLE.keys() - {kind})
     promote([path], folder, [kind])
 
@@ -125,7 +125,7 @@ def test_what_is_not_like_the_baseline_is_accepted_by_name(tmp_path, folder, ent
 def test_what_changed_and_is_slower_is_accepted_as_both(tmp_path, folder):
     """An upgrade that moves a fact of every benchmark hides no time."""
     slow = save(tmp_path / "slow.json", entry(A, 0.2, seed=1, facts={}), entry(B, seed=1, facts={}))
-    with pytest.raises(RunError, match=r"say so: --accept 'slower'$") as refused:
+    with pytest.raises(RunError, match=r"to accept all of this: --accept 'slower'$") as refused:
         promote([slow], folder, ["changed"])
     assert "test_time[a]: changed: " in str(refused.value) and "test_time[b]" not in str(refused.value)
     promote([slow], folder, ["changed", "slower"])
@@ -136,7 +136,7 @@ def test_many_small_steps_are_one_large_one(tmp_path, folder):
     runs = [save(tmp_path / f"{n}.json", entry(A, 0.1 * 1.03**n, seed=n), entry(B, seed=n)) for n in range(1, 4)]
     promote(runs[:1], folder)
     promote(runs[1:2], folder)
-    with pytest.raises(RunError, match=r"test_time\[a\]: slower: .* 1.09× .*, since the first that was promoted"):
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower: .* 1.09× .*, compared with the first baseline"):
         promote(runs[2:], folder)
     promote(runs[2:], folder, ["slower"])
     promote([save(tmp_path / "same.json", entry(A, 0.1 * 1.03**3, seed=9), entry(B, seed=9))], folder)
@@ -176,11 +176,11 @@ def test_a_busy_host_slows_no_busy_device():
     assert (outcome(0.013), outcome(0.005), outcome(None)) == ("slower", "cannot tell", "cannot tell")
 
 
-@pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not come to its end (interrupted)"}])
+@pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not finish (interrupted)"}])
 def test_broken_run_is_never_promoted(tmp_path, problems):
     """A run in which a test failed, or that was interrupted, is no baseline, whatever is accepted."""
     path = save(tmp_path / "broken.json", entry(B), problems=problems)
-    with pytest.raises(RunError, match=r"nothing can be accepted of it: .*(failed in call|interrupted)"):
+    with pytest.raises(RunError, match=r"this cannot be accepted: .*(failed in call|interrupted)"):
         promote([path], tmp_path / "baselines", list(ACCEPTABLE))
     assert not (tmp_path / "baselines").exists()
 
@@ -188,7 +188,7 @@ def test_broken_run_is_never_promoted(tmp_path, problems):
 def test_regressed_run_stays_one_without_its_baseline(tmp_path):
     """Deleting the baseline does not make the run that was slower than it a good one."""
     path = save(tmp_path / "slow.json", entry(A), outcomes={A: "slower"})
-    with pytest.raises(RunError, match=r"test_time\[a\]: slower, says the run itself(.|\n)*--accept 'slower'"):
+    with pytest.raises(RunError, match=r"test_time\[a\]: slower when it was run(.|\n)*--accept 'slower'"):
         promote([path], tmp_path / "baselines")
 
 
@@ -220,9 +220,12 @@ def test_a_baseline_says_what_it_can_tell(tmp_path):
         assert promoted.exit_code == 0, promoted.output
         return promoted.stdout
 
-    assert "is the baseline now, of one run: how much others of the same code differ" in reach(0.1)
+    assert "is now the baseline (1 run). It gives false alarms" in reach(0.1)
     alike, apart = (
-        float(reach(0.1, 0.1, last).partition("slower is what takes more than ")[2].split()[0]) for last in (0.1, 0.3)
+        float(
+            reach(0.1, 0.1, last).partition("now the baseline (3 runs). Slower means more than ")[2].partition("×")[0]
+        )
+        for last in (0.1, 0.3)
     )
     assert 1.05 < alike < 1.2 and apart > 3
 
@@ -245,7 +248,7 @@ def test_commands(tmp_path, folder):
     assert "expected some of slower, cannot tell" in invoke("promote", slow, "--accept", "all").stderr
     shown = invoke("show")
     assert shown.exit_code == 0
-    for part in ("host Some CPU", "jax 0.10.2", "test_time[a]", "0.13"):
+    for part in ("host Some CPU", "jax 0.10.2", "baseline (1 run)", "test_time[a]", "0.13"):
         assert part in shown.stdout
     [path] = folder.iterdir()
     path.unlink()

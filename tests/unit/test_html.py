@@ -118,7 +118,7 @@ def test_nothing_in_a_report_becomes_part_of_the_page(attack, count):
         ({"status": "failed"}, "failed", "No clauses proved, 1 failed"),
         ({"status": "not-exercised"}, "incomplete", "No clauses proved, none failed, 1 not exercised"),
         ({"status": "expected-failure"}, "incomplete", "No clauses proved, none failed, 1 expected to fail"),
-        ({"finished": False}, "incomplete", "1 clause proved, none failed; the run did not come to its end"),
+        ({"finished": False}, "incomplete", "1 clause proved, none failed; the run did not finish"),
     ],
 )
 def test_one_report_has_a_sentence(change, word, sentence):
@@ -137,9 +137,9 @@ def test_page_of_one_report_speaks_of_one():
     text = Reader(render_page(NEW)).text
     assert "Differences" not in text and " old " not in text and "before:" not in text
     assert "✗ failed COM-6 test_axes" in text
-    assert "all-gather over data: 0 bytes seen, 538,624 allowed" in text
+    assert "all-gather over data: expected 538,624 bytes, saw 0" in text
     assert "python -m pytest suites -k 'mlp and not bf16'" in text
-    assert "lift is deprecated" in text and "GSPMDSharding: its parts lie in no regular way" in text
+    assert "lift is deprecated" in text and "GSPMDSharding: no regular partition" in text
 
 
 def test_comparison_is_told():

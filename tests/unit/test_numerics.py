@@ -54,18 +54,22 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
     [
         ({p: v for p, v in OBSERVED.items() if p != "dense_0/bias"}, "missing", "dense_0/bias is missing from the run"),
         ({**OBSERVED, "dense_9/bias": np.ones(4)}, "unexpected", "dense_9/bias is in the run and unknown to truth"),
-        (changed("dense_0/kernel", np.transpose), "shape", "has shape (4, 3) in the run and (3, 4) in truth"),
-        (changed("dense_0/bias", lambda x: x[None]), "shape", "has shape (1, 4) in the run and (4,) in truth"),
+        (changed("dense_0/kernel", np.transpose), "shape", "expected shape (3, 4) of truth, saw (4, 3) in the run"),
+        (changed("dense_0/bias", lambda x: x[None]), "shape", "expected shape (4,) of truth, saw (1, 4) in the run"),
         (
             changed("dense_0/bias", lambda x: x * 1j),
             "dtype",
-            "is complex64 against float64, which are not real numbers",
+            "expected real numbers, saw complex64 in the run and float64 in truth",
         ),
-        (changed("count", lambda x: x + 1), "differs", "the first at () is 4 and 3; integers are exact"),
+        (changed("count", lambda x: x + 1), "differs", "the first at () is 4 and 3; integers must be exact"),
         (changed("dense_0/bias", lambda x: x * 0), "exceeds", "it is all zeros: never computed, or never written back"),
-        (changed("dense_0/bias", lambda x: x * 8), "exceeds", "it is truth times 8: a sum for a mean"),
-        (changed("dense_0/bias", lambda x: x * 1.0001), "exceeds", "it is truth times 1.0001 ["),
-        (changed("dense_0/kernel", np.flipud), "exceeds", "no order of float32 operations explains that much"),
+        (changed("dense_0/bias", lambda x: x * 8), "exceeds", "it is 8 times truth: a sum instead of a mean"),
+        (changed("dense_0/bias", lambda x: x * 1.0001), "exceeds", "it is 1.0001 times truth ["),
+        (
+            changed("dense_0/kernel", np.flipud),
+            "exceeds",
+            "by more than rounding explains, in whatever order",
+        ),
     ],
     ids=["missing", "unexpected", "shape", "rank", "complex", "count", "zeros", "sum", "scale", "order"],
 )
@@ -135,7 +139,7 @@ def test_the_first_divergent_leaf_is_the_first_in_model_order():
     verdict = judge(observed, TRUTH, ROUNDING)
     assert verdict.first_divergent.path == "dense_0/kernel"
     assert [record.path for record in verdict.failures] == list(TRUTH)
-    assert "3 of 3 leaves failed, first dense_0/kernel in model order" in str(verdict)
+    assert "3 of 3 leaves failed; the first in model order is dense_0/kernel" in str(verdict)
 
 
 def test_integers_beyond_float64_are_compared_exactly():
@@ -157,7 +161,9 @@ def test_low_precision_leaves_are_numbers_too():
 def test_a_loss_is_judged_as_a_leaf():
     """A scalar passes within its bound, and fails with the same words beyond it or where it is NaN."""
     assert judge_loss(2.0 + 5e-7, 2.0, 1e-7, "loss of step 1").passed
-    assert "loss of step 1: 1 of 1 leaves failed" in str(judge_loss(np.float32(2.1), 2.0, 1e-7, "loss of step 1"))
+    assert "loss of step 1: loss differs from truth: it is 1.05 times" in str(
+        judge_loss(np.float32(2.1), 2.0, 1e-7, "loss of step 1")
+    )
     assert judge_loss(nan, 2.0, 1e-7).failures[0].failure == "non-finite"
 
 

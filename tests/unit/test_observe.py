@@ -71,7 +71,7 @@ def test_host_arrays_lie_nowhere():
         gradients=lambda *_: {"w": np.zeros(())},
     )
     seen = observe(case(shown))
-    lies = "has a ndarray of shape () at 'w', which lies on no device: return the jax.Arrays"
+    lies = "has a ndarray of shape () at 'w', which is on no device: return the jax.Arrays"
     assert seen.start.layouts.parameters == NotSupported(f"parameters {lies}, or show those at rest in `at_rest`")
     assert seen.gradients.layout == NotSupported(f"gradients {lies}")
     assert seen.training.replicas.passed and [leaf.path for leaf in seen.training.replicas.records] == ["['w']"]

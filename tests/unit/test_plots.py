@@ -86,12 +86,12 @@ def test_what_failed_is_not_drawn(saved):
     """A test that failed has no bar, and is named; a run that broke off says so; other tests' times are no steps."""
     failed, good = train_step("zero1"), train_step("fsdp")
     forward = train_step("zero2", test="test_forward_time")
-    problems = {failed["fullname"]: "failed in call", "the run": "did not come to its end (interrupted)"}
+    problems = {failed["fullname"]: "failed in call", "the run": "did not finish (interrupted)"}
     pictures, remarks = draw_files([saved(single_device(), failed, good, forward, problems=problems)])
     [panel] = next(each for each in pictures if each.name == "speed-up").figure.axes
     assert [label.get_text() for label in panel.get_yticklabels()] == ["fsdp  (data=8)"]
     assert len(remarks) == 2 and f"{failed['fullname']} is not drawn: it failed in call" in remarks[1]
-    assert "the run did not come to its end (interrupted): what it did not reach is not drawn" in remarks[0]
+    assert "the run did not finish (interrupted): what it did not reach is not drawn" in remarks[0]
 
 
 def test_time_and_utilisation_against_batch(saved):

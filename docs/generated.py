@@ -48,5 +48,5 @@ def write(made: Mapping[Part, Callable[[], str]]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit("\n".join(stale(MADE | RUN)))
+        sys.exit("\n".join(stale(MADE | RUN)) or None)
     write(MADE | RUN)

@@ -24,7 +24,7 @@ pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that docs/options.md promises."""
+    """The options that README.md promises."""
     group = parser.getgroup(NAME, "conformance of distributed training")
     group.addoption("--impl", default=REFERENCE, metavar="MODULE", help="implementation under test")
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")

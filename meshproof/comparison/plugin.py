@@ -16,7 +16,7 @@ NAME = "meshproof-comparison"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that docs/options.md promises."""
+    """The options that README.md promises."""
     group = parser.getgroup("meshproof")
     group.addoption("--conformance-compare", metavar="OLD.json", help="say what changed since this report")
     group.addoption("--fail-on", metavar="CLASS,...", help=f"{CLASSES} (default regressed)")

@@ -26,7 +26,7 @@ KNOWN = f"{SUITES}/expectations.toml"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that docs/options.md promises."""
+    """The option that README.md promises."""
     group = parser.getgroup("meshproof")
     text = f"what is known to fail, besides {KNOWN}; repeatable"
     group.addoption("--expectations", action="append", default=[], metavar="FILE", help=text)

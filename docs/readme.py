@@ -67,7 +67,7 @@ def failure() -> str:
     """What `FAILURE` prints of the first clause that fails, as far as it is shown. It takes some seconds."""
     options = [*FAILURE.split()[1:], "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider"]
     run = subprocess.run([sys.executable, "-m", "pytest", *options], capture_output=True, text=True)
-    message = re.search(r"^\S+ is violated by .*?^alone: .*?$", run.stdout, re.MULTILINE | re.DOTALL)
+    message = re.search(r"^\S+ is violated by .*?^(?:run it )?alone: .*?$", run.stdout, re.MULTILINE | re.DOTALL)
     if message is None:
         raise RuntimeError(f"{FAILURE} shows no violated clause:\n{run.stdout}{run.stderr}")
     lines = message[0].splitlines()

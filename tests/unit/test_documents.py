@@ -84,7 +84,7 @@ def test_the_readme_shows_a_page_whole():
 
 def test_a_changed_page_is_noticed(written):
     """A page that is edited in the README alone is out of date."""
-    root = written(README=README.replace('PARAMETERS = Mapping(embed="data")', 'PARAMETERS = Mapping(mlp="data")'))
+    root = written(README=README.replace("embed→data", "mlp→data"))
     part = ("README.md", "page")
     assert len(list(stale({part: MADE[part]}, root))) == 1
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from docs import readme
+from docs import readme, window
 from docs.generated import MADE, RUN, stale
 from meshproof import pytest_plugin
 from meshproof.comparison import plugin as comparison
@@ -107,8 +107,10 @@ def test_a_stack_that_fails_is_no_support():
 
 
 def test_the_window_is_that_of_the_constraints():
-    """docs/compatibility.md has a row for each stack that the project pins."""
-    stacks = [jax for jax, _ in readme.supported((ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8"))]
+    """docs/compatibility.md is begun as its generator begins it, and has a row for each stack that is pinned."""
+    text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert text.startswith(window.HEAD)
+    stacks = [jax for jax, _ in readme.supported(text)]
     pins = [path.read_text(encoding="utf-8") for path in (ROOT / "constraints").glob("*.txt")]
     assert sorted(stacks) == sorted(re.search(r"^jax==(\S+)$", text, re.MULTILINE)[1] for text in pins)
 

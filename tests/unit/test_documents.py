@@ -101,9 +101,9 @@ def test_a_stack_that_fails_is_no_support():
     """A stack of the window on which a test fails is refused, and so is a page without stacks."""
     row = "| 0.12.0.1 | 0.12.12 | 3.12 | 3,991 | 0 | 17 | {} |\n"
     assert readme.supported(row.format(0)) == [("0.12.0.1", "3,991")]
-    for window in (row.format(0) + row.format(2), ""):
+    for rows in (row.format(0) + row.format(2), ""):
         with pytest.raises(ValueError, match="none failed"):
-            readme.supported(window)
+            readme.supported(rows)
 
 
 def test_the_window_is_that_of_the_constraints():

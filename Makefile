@@ -57,7 +57,7 @@ benchmark: $(READY) # alone: what runs beside it is timed with it
 
 spec: $(READY)
 	$(BIN)/meshproof spec
-	$(BIN)/python -m docs.strategies README.md
+	$(BIN)/python -m docs.generated
 
 lint: $(READY)
 	$(BIN)/meshproof spec --check

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,7 +140,7 @@ if __name__ == "__main__":
     with cudnn():
         rows = [row(size, rematerialised, described.devices) for size, rematerialised in STEPS]
     versions = ", ".join(f"{name} {release}" for name, release in stack().items())
-    found = "\n".join([HEAD, *rows, "", f"One device. {versions}."])
+    found = "\n".join([HEAD, *rows, "", f"One device. {versions}; {date.today()}."])
     for path in map(Path, sys.argv[1:]):
         replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, found))
     print(found)

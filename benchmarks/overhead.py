@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import date
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -126,7 +127,7 @@ def report() -> str:
     return (
         f"{rows}\n\nMedian of {ROUNDS} rounds of {STEPS} steps, quartiles in brackets. In the same run a program that "
         f"only adds 1 took {1e3 * alone:.2f} ms on one device and {1e3 * empty:.2f} ms on {DEVICES}; one that "
-        f"all-reduces one number {1e3 * reduced:.2f} ms. {cpu_model()}; {versions}."
+        f"all-reduces one number {1e3 * reduced:.2f} ms. {cpu_model()}; {versions}; {date.today()}."
     )
 
 

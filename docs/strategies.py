@@ -1,17 +1,13 @@
-"""``python -m docs.strategies README.md`` writes the book's table of strategies into a file, between its markers."""
+"""The book's table of strategies, for docs/strategies.md."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 
-from meshproof.files import insert, replace_text
 from reference_impl import strategies
 from reference_impl.forms.base import Form
 from reference_impl.page import Page
 
-NAME = "strategies"
 HEAD = "| strategy | parameters | gradients | optimizer state | a step moves | cases |\n|---|---|---|---|---|---|"
 
 
@@ -24,17 +20,12 @@ def table() -> str:
 
 
 def row(page: Page, forms: list[Form]) -> str:
-    """The row of one page. That every step reduces its metrics goes without saying."""
+    """The row of one page, without the loss that every distributed step reduces too."""
     lines = [line for line in page.communication.step if line.payload != "metrics"]
     moves = "<br>".join(dict.fromkeys(map(str, lines))) or "nothing"
     frameworks: dict[str, set[str]] = defaultdict(set)
     for form in forms:
         frameworks[form.model].add(form.framework)
     cases = "<br>".join(f"{model}: {', '.join(sorted(found))}" for model, found in sorted(frameworks.items()))
-    link = f"[`{page.name}`](reference_impl/strategies/{page.name}.py)"
+    link = f"[`{page.name}`](../reference_impl/strategies/{page.name}.py)"
     return f"| {link} | {page.parameters} | {page.gradients} | {page.optimizer} | {moves} | {cases} |"
-
-
-if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        replace_text(path, insert(path.read_text(encoding="utf-8"), NAME, table()))

@@ -30,9 +30,9 @@ SILENT = ("losses", "numbers", "layout", "collectives", "memory", "flops", "marg
 """Kinds of fact that change without a word."""
 
 HEAD = """\
-# The supported window
+# Which versions are supported, and what did each change?
 
-Made by `python -m docs.window` from runs of all suites on 8 virtual CPU devices, one stack for each minor release of JAX, and one for each release of Flax at which layouts moved (`tests/regressions/` has what moved). A stack is a file in `constraints/`; `meshproof upgrade --from … --to …` compares any two.
+The suites run on one stack for each minor release of JAX, and on one for each release of Flax that changed a layout (`tests/regressions/` has which). A stack is a file in `constraints/`; `python -m docs.window` runs them all on 8 virtual CPU devices and writes this page. `meshproof upgrade --from … --to …` compares any two.
 """  # noqa: E501 - a paragraph of Markdown is one line
 
 
@@ -61,7 +61,7 @@ def render(reports: Sequence[dict[str, Any]]) -> str:
         counts = (found[status] for status in ("proved", "expected-failure", "not-supported", "failed"))
         words = (stack["jax"], stack["flax"], stack["python"].rpartition(".")[0], *(f"{count:,}" for count in counts))
         lines.append(f"| {' | '.join(words)} |")
-    lines += ["", "What is expected to fail, and why, is in `suites/expectations.toml`."]
+    lines += ["", "What is expected to fail, and why: [expectations.md](expectations.md)."]
     for old, new in pairwise(reports):
         lines += ["", *_step(compare(old, new))]
     lines += ["", "## Whole stacks", ""]

@@ -2,17 +2,14 @@
 
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from meshproof.cases import case_id
-from meshproof.files import insert
 from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.bases import bases
-from tests.saboteurs.operators.matrix import NAME, fates, judge, kept, table
+from tests.saboteurs.operators.matrix import fates, judge, kept, table
 
-README = Path(__file__).parents[2] / "README.md"
 SOME = "fsdp_shard_map-jax-mlp or zero1-jax or expert_parallel-jax"
 """Pages by hand and annotated; `make mutants` judges all of them."""
 
@@ -49,12 +46,6 @@ def test_what_is_kept_is_of_these_mutants():
     written = kept()
     assert {(fate.strategy, fate.operator) for fate in written} == {(case_id(one), name) for one, name, _ in mutants()}
     assert [fate for fate in written if not fate.caught_by] == []
-
-
-def test_readme_shows_what_is_kept():
-    """Its table of faults is the one that is made of the kill matrix."""
-    text = README.read_text(encoding="utf-8")
-    assert insert(text, NAME, table(kept())) == text
 
 
 def test_a_mutant_without_its_healthy_strategy_is_refused():

@@ -10,8 +10,6 @@ from pkgutil import iter_modules
 
 import pytest
 
-from docs.strategies import NAME, table
-from meshproof.files import insert
 from reference_impl import strategies
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.mapping import Mapping
@@ -101,14 +99,6 @@ def test_changed_budget_is_noticed(name):
     budget = fsdp.PAGE.communication
     changed = replace(fsdp.PAGE, communication=replace(budget, **{name: getattr(budget, name)[1:]}))
     assert stated(fsdp.__doc__) != rendered(changed)
-
-
-def test_the_readme_has_the_table_of_strategies():
-    """README.md shows every page's mappings, budget and cases as they are: `python -m docs.strategies README.md`."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert insert(readme, NAME, table()) == readme
-    with pytest.raises(ValueError, match="no <!-- strategies -->"):
-        insert(readme.replace(f"<!-- {NAME} -->", ""), NAME, table())
 
 
 def test_every_page_has_a_case():

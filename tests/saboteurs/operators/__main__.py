@@ -1,19 +1,16 @@
 """``python -m tests.saboteurs.operators`` judges all mutants, and fails where one survives.
 
-It writes their fates down, and the kill matrix of them into the README. With options of pytest, as in ``-k fsdp``, it
+It writes their fates down, and what documents say of them. With options of pytest, as in ``-k fsdp``, it
 judges those that they choose, and prints their matrix only.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from meshproof.files import insert, replace_text
+from docs.generated import MADE, write
 from meshproof.observing.stack import versions
-from tests.saboteurs.operators.matrix import NAME, judge, keep, table
-
-README = Path("README.md")
+from tests.saboteurs.operators.matrix import judge, keep, table
 
 if __name__ == "__main__":
     found = judge(*sys.argv[1:])
@@ -23,4 +20,4 @@ if __name__ == "__main__":
         sys.exit("\n".join(["these survived:", *survivors]))
     if not sys.argv[1:]:
         keep(found, versions())
-        replace_text(README, insert(README.read_text(encoding="utf-8"), NAME, table(found)))
+        write(MADE)

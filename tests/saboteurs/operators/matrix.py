@@ -23,7 +23,6 @@ from tests.saboteurs.operators import OPERATORS, mutants
 KEPT = Path(__file__).with_name("kill_matrix.json")
 """The fates of all mutants when they were last judged, one a line, and the stack that judged them."""
 
-NAME = "faults"
 HEAD = (
     "| fault | strategies | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
     "|---|---|---|---|---|---|---|"

@@ -5,7 +5,8 @@ from math import prod
 import pytest
 
 from meshproof.observing.observation import NotSupported
-from suites.applicability import distributed, mesh_axes, splits
+
+from .applicability import distributed, mesh_axes, splits
 
 
 def may_be_annotated(case):

@@ -6,7 +6,8 @@ from math import prod
 import pytest
 
 from meshproof.measures.pipeline_schedules import count
-from suites.applicability import distributed, has_device_dimension, mesh_axes, pipelined, starved
+
+from .applicability import distributed, has_device_dimension, mesh_axes, pipelined, starved
 
 
 def splits_examples(case):

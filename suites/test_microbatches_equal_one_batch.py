@@ -4,8 +4,9 @@ import pytest
 
 from meshproof.measures.numerics import VACUOUS_IN, agree
 from meshproof.measures.verdicts import compared
-from suites.applicability import accumulates
-from suites.twins import agree_steps, unaccumulated
+
+from .applicability import accumulates
+from .twins import agree_steps, unaccumulated
 
 
 @pytest.mark.clause("ACC-1", applies=accumulates)

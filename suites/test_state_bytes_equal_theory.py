@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.memory import theoretical_bytes
-from suites.applicability import stored_otherwise, unless
+
+from .applicability import stored_otherwise, unless
 
 MOMENTS = {"at_birth": "at birth", "before": "before training", "after": "after training"}
 UNIT = "bytes on the fullest device"

@@ -5,8 +5,9 @@ import math
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import axes_of, distributed, mesh_axes
-from suites.derived import lacking
+
+from .applicability import axes_of, distributed, mesh_axes
+from .derived import lacking
 
 
 def updated_over(case):

@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Judge:
     """Judges one test. Every method either returns or ends the test with its status recorded."""
 
-    def __init__(self, record: Record, options: str, case: Case | None = None) -> None:
-        self.record, self.options, self.case = record, options, case
+    def __init__(self, record: Record, alone: str, case: Case | None = None) -> None:
+        self.record, self.alone, self.case = record, alone, case
 
     def see(self, seen: Seen[T] | NotExercised) -> T:
         """What was seen; ends the test where it was not."""
@@ -112,7 +112,7 @@ class Judge:
         where = f" by {self.record.case}" if self.record.case else ""
         pytest.fail(
             f"{self.record.clause} is violated{where}: {self.record.statement}\n{self._case()}{lines}\n{margin}"
-            f"alone: pytest '{self.record.id}'{self.options}",
+            f"alone: {self.alone}",
             pytrace=False,
         )
 

@@ -1,5 +1,6 @@
 # make conformance   the suites: does the installed stack still train every strategy the same way?
 # make test          the tests of the instruments themselves
+# make installed     the wheel, alone in a fresh environment: does `meshproof check` work in an empty folder?
 # make mutants       do the suites see every fault that an operator plants in a strategy?
 # make stability     twenty runs of the suites in random orders: do they all say the same?
 # make peers         is the model in PyTorch that the book is timed beside the same one? in an environment of its own
@@ -23,7 +24,7 @@ ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRA
 BIN := $(ENVIRONMENT)/bin
 READY := $(ENVIRONMENT)/ready
 
-.PHONY: conformance test mutants stability foreign peers benchmark spec lint clean
+.PHONY: conformance test installed mutants stability foreign peers benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
 conformance: $(READY)
@@ -31,6 +32,9 @@ conformance: $(READY)
 
 test: $(READY) $(ENVIRONMENT)/browser
 	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
+
+installed: # in temporary folders, and with nothing of this checkout but its wheel
+	$(PYTHON) -m tests.installed $(CONSTRAINTS)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.saboteurs.operators $(ARGS)
@@ -48,8 +52,8 @@ foreign: # fails where one of them does, and only after both were asked
 
 peers:
 	$(PYTHON) -m venv $(ENVIRONMENT)-peers
-	$(ENVIRONMENT)-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
-		--requirement benchmarks/peers/requirements.txt $(addprefix --constraint ,$(CONSTRAINTS))
+	$(ENVIRONMENT)-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,peers]' \
+		$(addprefix --constraint ,$(CONSTRAINTS))
 	$(ENVIRONMENT)-peers/bin/python -m pytest tests/unit/benchmarks/test_peers.py $(ARGS)
 
 benchmark: $(READY) # alone: what runs beside it is timed with it

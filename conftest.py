@@ -1,14 +1,3 @@
-"""The one place where the number of devices is set: before any test can start JAX."""
+"""What every run in this checkout has; `meshproof/check.ini` names the same for the suites of a wheel."""
 
-import jax
-import pytest
-
-pytest_plugins = ["meshproof.pytest_plugin", "meshproof.timing.plugin"]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Give this process as many virtual CPU devices as were asked for."""
-    jax.config.update("jax_num_cpu_devices", config.getoption("devices"))
-    if "native" not in (config.getoption("target") or ()):
-        jax.config.update("jax_platforms", "cpu")
+pytest_plugins = ["meshproof.pytest_plugin", "meshproof.timing.plugin", "meshproof.run.devices"]

@@ -22,9 +22,10 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.program import moved
-from benchmarks.window import STEPS, WindowError, is_ready
 from meshproof.hlo import census
+
+from .program import moved
+from .window import STEPS, WindowError, is_ready
 
 AXIS = "device"
 FORMULA = "algbw = S / seconds, busbw = algbw × factor (NVIDIA nccl-tests, doc/PERFORMANCE.md)"

@@ -3,12 +3,13 @@
 import jax
 import pytest
 
-from benchmarks.caches import cache_events
-from benchmarks.program import compile_program
-from benchmarks.record import before
-from benchmarks.window import WindowError
 from meshproof.observing.compilations import compilations_of
 from meshproof.timing.ratios import ROUNDS
+
+from .caches import cache_events
+from .program import compile_program
+from .record import before
+from .window import WindowError
 
 
 class Compilation:

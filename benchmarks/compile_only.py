@@ -25,15 +25,16 @@ from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental import topologies
 from jax.sharding import PartitionSpec
 
-from benchmarks.peaks import PEAKS
-from benchmarks.record import stack
-from benchmarks.sizes import SIZES
 from meshproof.cases import load_cases
 from meshproof.files import insert, replace_text
 from meshproof.hlo.parser import parse
 from meshproof.measures.memory import program_memory
 from reference_impl.models import attention
 from reference_impl.modifiers.rematerialisation import Rematerialised
+
+from .peaks import PEAKS
+from .record import stack
+from .sizes import SIZES
 
 NAME = "compile-only"
 KIND = "NVIDIA H200"

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import pytest
 
-from benchmarks.fit import compile_fitting
-from benchmarks.host import HostError, accelerators
-from benchmarks.judges import Judges
-from benchmarks.program import Program
-from benchmarks.record import matmul_precision
-from benchmarks.sizes import ON_ACCELERATOR, ON_CPU, SIZES, size_of
 from meshproof.cases import REFERENCE, Case, has_member
+
+from .fit import compile_fitting
+from .host import HostError, accelerators
+from .judges import Judges
+from .program import Program
+from .record import matmul_precision
+from .sizes import ON_ACCELERATOR, ON_CPU, SIZES, size_of
 
 WITHOUT_EFFECT = tuple(f"--benchmark-{what}" for what in ("min-", "max-", "calibration-", "warmup"))
 """Options of pytest-benchmark that have no effect: `benchmark.pedantic` sets the rounds."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import jax
 
-from benchmarks.program import Program, abstract_state, compile_program
-from benchmarks.sizes import SIZES, size_of
 from meshproof.cases import Case, load_cases
+
+from .program import Program, abstract_state, compile_program
+from .sizes import SIZES, size_of
 
 
 class DoesNotFitError(Exception):

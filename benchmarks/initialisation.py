@@ -2,9 +2,10 @@
 
 import jax
 
-from benchmarks.window import WindowError, is_ready
 from meshproof.judging.truths import digest
 from meshproof.observing.state import array_leaves, finite_state, host
+
+from .window import WindowError, is_ready
 
 
 class Initialisation:

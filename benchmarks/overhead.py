@@ -22,15 +22,16 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.fit import compile_abstract
-from benchmarks.judges import Judges
-from benchmarks.program import Program, compile_program
-from benchmarks.record import cpu_model, stack
-from benchmarks.sizes import ON_CPU, SIZES
-from benchmarks.window import STEPS, Window
 from meshproof.cases import Case, load_cases
 from meshproof.files import insert, replace_text
 from meshproof.judging.truths import digest
+
+from .fit import compile_abstract
+from .judges import Judges
+from .program import Program, compile_program
+from .record import cpu_model, stack
+from .sizes import ON_CPU, SIZES
+from .window import STEPS, Window
 
 ROUNDS = 15
 DEVICES = 8

@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 
-from benchmarks.caches import HIT, cache_events
 from meshproof.cases import Case, has_member
 from meshproof.hlo import Collective, census
 from meshproof.measures.memory import program_memory
 from meshproof.observing.compilations import EVENTS, compilations_of
+
+from .caches import HIT, cache_events
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 from cpuinfo import get_cpu_info
 
-from benchmarks import peaks
-from benchmarks.program import Program
-from benchmarks.window import STEPS
 from meshproof.cases import Case, has_member
 from meshproof.measures.pipeline_schedules import count
 from meshproof.observing.stack import versions
+
+from . import peaks
+from .program import Program
+from .window import STEPS
 
 STACK = ("jax", "jaxlib", "flax", "optax", "python")
 

@@ -3,11 +3,12 @@
 import jax
 import pytest
 
-from benchmarks.collectives import FORMULA, OPERATIONS, CollectiveWindow
-from benchmarks.host import accelerators
-from benchmarks.record import machine, stack
-from benchmarks.window import STEPS
 from meshproof.observing.compilations import compilations_of
+
+from .collectives import FORMULA, OPERATIONS, CollectiveWindow
+from .host import accelerators
+from .record import machine, stack
+from .window import STEPS
 
 KIB = 1024
 SIZES = {"cpu": (4 * KIB, 64 * KIB, 1024 * KIB), "native": tuple(4**power * KIB for power in (1, 3, 5, 7, 8))}

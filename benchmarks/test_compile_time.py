@@ -3,9 +3,9 @@
 import jax
 import pytest
 
-from benchmarks.caches import check_cold, check_warm, persistent_cache
-from benchmarks.compilation import Compilation
-from benchmarks.window import Window
+from .caches import check_cold, check_warm, persistent_cache
+from .compilation import Compilation
+from .window import Window
 
 
 @pytest.mark.fewer

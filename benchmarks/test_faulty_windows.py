@@ -9,9 +9,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from benchmarks.compilation import Compilation
-from benchmarks.window import Window, WindowError
 from meshproof.cases import Case
+
+from .compilation import Compilation
+from .window import Window, WindowError
 
 ROOT = Path(__file__).parents[1]
 SMALL = """

@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks.timing import time_windows
-from benchmarks.window import ForwardWindow
 from meshproof.cases import has_member
+
+from .timing import time_windows
+from .window import ForwardWindow
 
 
 @pytest.mark.fewer

@@ -3,11 +3,12 @@
 import jax
 import pytest
 
-from benchmarks.initialisation import Initialisation
-from benchmarks.program import compile_program
-from benchmarks.record import before
 from meshproof.observing.compilations import compilations_of
 from meshproof.observing.state import array_leaves, bytes_per_device
+
+from .initialisation import Initialisation
+from .program import compile_program
+from .record import before
 
 ROUNDS = 10
 

@@ -1,7 +1,7 @@
 """How long is a train step? A time counts only if the losses are right."""
 
-from benchmarks.timing import time_windows
-from benchmarks.window import Window
+from .timing import time_windows
+from .window import Window
 
 
 def test_step_time(ready, step, judges, benchmark, size):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmarks.device_time import device_seconds
-from benchmarks.program import Program, compile_program
-from benchmarks.record import before, rates
-from benchmarks.window import STEPS, Window
 from meshproof.observing.compilations import compilations_of
+
+from .device_time import device_seconds
+from .program import Program, compile_program
+from .record import before, rates
+from .window import STEPS, Window
 
 ROUNDS = 10
 

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import jax
 
-from benchmarks.judges import Judge, Judges
 from meshproof.cases import Case, has_member
 from meshproof.observing.compilations import compilations_of
+
+from .judges import Judge, Judges
 
 STEPS = 10
 """Calls per window: enough that the wait at the end is small beside them.

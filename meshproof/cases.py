@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from meshproof.contract import Communication, Contract, Strategy
@@ -53,10 +57,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     try:
         module = importlib.import_module(implementation)
     except Exception as error:
-        raise ImplementationError(
-            f"--impl {implementation}: the module cannot be imported ({type(error).__name__}: {error}); "
-            f"give the dotted name of a module on the path that has strategies()"
-        ) from error
+        raise ImplementationError(f"--impl {implementation}: {_import_problem(implementation, error)}") from error
     if not callable(getattr(module, "strategies", None)):
         raise ImplementationError(
             f"--impl {implementation}: the module has no member strategies(), "
@@ -82,6 +83,36 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     ]
     _check_ids(implementation, [case.id for case in cases])
     return cases
+
+
+def _import_problem(implementation: str, error: Exception) -> str:
+    """Whether there is no such module, and where it was sought; or what its own import ended with, and where."""
+    said = f"{type(error).__name__}: {error}"
+    if implementation.endswith(".py") or not all(part.isidentifier() for part in implementation.split(".")):
+        return "expected the dotted name of a module, as in my_trainer.meshproof for my_trainer/meshproof.py"
+    missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if not missing or not f"{implementation}.".startswith(f"{missing}."):
+        ours = ("<", __file__, importlib.__file__)
+        frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+        where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        return f"the module cannot be imported: there is one, and its own code fails{where} ({said})"
+    parent, _, name = missing.rpartition(".")
+    if package := getattr(sys.modules.get(parent), "__path__", None):
+        return f"the module cannot be imported ({said}); expected {name}.py or {name}/ in {', '.join(package)}"
+    sought = [f"{folder}{' (the current folder)' * (folder == str(Path.cwd()))}" for folder in _import_folders()]
+    return (
+        f"the module cannot be imported ({said}); looked in {', '.join(sought)}; "
+        f"run this in the folder that holds {missing.partition('.')[0]}, or name that folder in PYTHONPATH"
+    )
+
+
+def _import_folders() -> Iterator[str]:
+    """The folders where modules of a user's own can be, in Python's order: not those of Python's library."""
+    library = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    library |= {path / "lib-dynload" for path in library}
+    for entry in dict.fromkeys(str(Path(entry or ".").absolute()) for entry in sys.path):
+        if Path(entry).is_dir() and Path(entry) not in library and entry != sysconfig.get_path("scripts"):
+            yield entry
 
 
 def spelled(budget: tuple[Communication, ...] | None, mesh: Mapping[str, int]) -> tuple[Communication, ...] | None:

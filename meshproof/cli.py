@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from meshproof.commands.census import census
+from meshproof.commands.check import PASSES_ON, check
 from meshproof.commands.compare import compare
 from meshproof.commands.documents import expectations, html, spec
 from meshproof.commands.plots import plots
@@ -15,8 +16,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="Conformance and regression suite for distributed training in JAX and Flax.",
 )
+app.command(context_settings=PASSES_ON)(check)
 for command in (compare, upgrade, bisect, ab, census, html, plots, spec):
     app.command()(command)
 app.add_typer(expectations, name="expectations")

@@ -69,16 +69,12 @@ def open_environment(
     return describe(_interpreter(Path(text)))
 
 
-def make_environment(
-    stack: Stack,
-    also: Sequence[str] = ("pytest-benchmark", "pytest-xdist"),
-    say: Callable[[str], object] = lambda line: None,
-) -> Environment:
-    """An environment with the stack, what meshproof needs, and ``also``; made only if it does not exist.
+def make_environment(stack: Stack, say: Callable[[str], object] = lambda line: None) -> Environment:
+    """An environment with the stack and what meshproof needs; made only if it does not exist.
 
     The interpreter is the first that the requirements admit: this one, or one that uv finds. Raises `StackError`.
     """
-    wanted = [*stack.requirements, *own_requirements(), *also]
+    wanted = [*stack.requirements, *own_requirements()]
     reasons: dict[str, str] = {}
     for python in [stack.python] if stack.python else list(interpreters()):
         say(f"resolving {', '.join(stack.requirements)} for {python}")

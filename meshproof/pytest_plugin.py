@@ -51,6 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Conformance(config), NAME)
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Which suites are run, where it is suites."""
+    suites, start = (config.rootpath / "suites").resolve(), config.invocation_params.dir
+    named = [(start / argument.partition("::")[0]).resolve() for argument in config.args]
+    return f"suites: {suites}" if any(path.is_relative_to(suites) for path in named) else None
+
+
 @pytest.fixture(scope="session")
 def conformance(pytestconfig: pytest.Config) -> Conformance:
     """The run of the suites that this process is part of."""
@@ -61,7 +68,13 @@ def conformance(pytestconfig: pytest.Config) -> Conformance:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """The judge of the running test."""
-    return Judge(record_of(request.node), chosen_options(request.config), case_of(request.node))
+    return Judge(record_of(request.node), alone(request.node), case_of(request.node))
+
+
+def alone(item: pytest.Item) -> str:
+    """The command that runs one test again, from the folder that this run was started in."""
+    here = item.config.invocation_params.dir == item.config.rootpath
+    return f"{'pytest' if here else 'meshproof check'} '{item.nodeid}'{chosen_options(item.config)}"
 
 
 def chosen_options(config: pytest.Config) -> str:

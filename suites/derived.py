@@ -26,7 +26,8 @@ from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
 from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
-from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed, rematerialises
+
+from .applicability import axes_of, data_axes, exchanges_tokens, mixed, rematerialises
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from suites.applicability import accumulates, both, moves
-from suites.derived import bytes_of
-from suites.twins import unaccumulated
+from .applicability import accumulates, both, moves
+from .derived import bytes_of
+from .twins import unaccumulated
 
 
 @pytest.mark.clause("COM-9", applies=both(accumulates, moves("gradients")))

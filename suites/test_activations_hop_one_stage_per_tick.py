@@ -4,7 +4,8 @@ import pytest
 
 from meshproof.measures.pipeline_schedules import count
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import pipelined
+
+from .applicability import pipelined
 
 
 @pytest.mark.clause("COM-8", applies=pipelined)

@@ -6,7 +6,8 @@ import pytest
 
 from meshproof.contract import spec_axes
 from meshproof.observing.seen import NotSupported
-from suites.applicability import distributed, splits
+
+from .applicability import distributed, splits
 
 
 def may_be_annotated(case):

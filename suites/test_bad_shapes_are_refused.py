@@ -7,7 +7,8 @@ import pytest
 
 from meshproof.contract import spec_axes
 from meshproof.measures.pipeline_schedules import count
-from suites.applicability import distributed, has_device_dimension, pipelined, starved
+
+from .applicability import distributed, has_device_dimension, pipelined, starved
 
 
 def splits_examples(case):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suites.applicability import splits
+from .applicability import splits
 
 
 @pytest.mark.clause("SHD-4", applies=splits("batch"))

@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 
 from meshproof.measures.pipeline_schedules import count
-from suites.applicability import pipelined
+
+from .applicability import pipelined
 
 
 @pytest.mark.clause("PIP-1", applies=pipelined)

@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.contract import leaves
-from suites.applicability import splits
+
+from .applicability import splits
 
 
 @pytest.mark.clause("SHD-8", applies=splits("parameters"))

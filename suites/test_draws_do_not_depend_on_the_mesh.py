@@ -3,8 +3,9 @@
 import pytest
 
 from meshproof.measures.numerics import agree
-from suites.applicability import both, distributed, on_one_device
-from suites.twins import agree_steps
+
+from .applicability import both, distributed, on_one_device
+from .twins import agree_steps
 
 
 def key(case):

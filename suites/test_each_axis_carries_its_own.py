@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import both, moves, tensor_parallel
+
+from .applicability import both, moves, tensor_parallel
 
 
 def has_two_axes(case):

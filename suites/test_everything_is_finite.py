@@ -8,7 +8,8 @@ import pytest
 from meshproof.cases import has_member
 from meshproof.contract import leaves
 from meshproof.measures.numerics import VACUOUS, finite, judge_trajectory
-from suites.applicability import in_float32
+
+from .applicability import in_float32
 
 
 @pytest.mark.clause("NUM-10")

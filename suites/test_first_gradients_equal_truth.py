@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.numerics import judge as judge_leaves
-from suites.applicability import both, distributed, in_float32
+
+from .applicability import both, distributed, in_float32
 
 
 @pytest.mark.clause("NUM-2", applies=both(distributed, in_float32))

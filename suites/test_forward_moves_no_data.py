@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import both, data_parallel, distributed
+
+from .applicability import both, data_parallel, distributed
 
 
 @pytest.mark.clause("COM-1", applies=both(distributed, data_parallel))

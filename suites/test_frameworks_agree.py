@@ -2,7 +2,7 @@
 
 import pytest
 
-from suites.twins import agree_steps
+from .twins import agree_steps
 
 
 def key(case):

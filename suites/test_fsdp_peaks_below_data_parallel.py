@@ -2,7 +2,7 @@
 
 import pytest
 
-from suites.applicability import both, moves, pipelined, splits_not, unless
+from .applicability import both, moves, pipelined, splits_not, unless
 
 
 def peak(program, judge):

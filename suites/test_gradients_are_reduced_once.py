@@ -3,8 +3,9 @@
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import axes_of, data_parallel, reduces
-from suites.derived import REDUCTIONS, theory
+
+from .applicability import axes_of, data_parallel, reduces
+from .derived import REDUCTIONS, theory
 
 SCALARS = 64
 """Bytes of a step's or a microbatch's metrics: sixteen float32 numbers."""

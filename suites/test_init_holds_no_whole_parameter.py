@@ -5,7 +5,8 @@ from math import prod
 import pytest
 
 from meshproof.measures.layout import expected_shards
-from suites.applicability import splits
+
+from .applicability import splits
 
 
 @pytest.mark.clause("MEM-3", applies=splits("parameters"))

@@ -3,8 +3,9 @@
 import pytest
 
 from meshproof.measures.pipeline_schedules import count
-from suites.applicability import pipelined
-from suites.twins import share_truth
+
+from .applicability import pipelined
+from .twins import share_truth
 
 
 def frees_early(case):

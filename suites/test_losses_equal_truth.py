@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.numerics import judge_loss
-from suites.applicability import in_float32
+
+from .applicability import in_float32
 
 
 @pytest.mark.clause("NUM-4", applies=in_float32)

@@ -5,7 +5,8 @@ import pytest
 
 from meshproof.contract import Trajectory
 from meshproof.measures.numerics import VACUOUS_IN, judge_trajectory
-from suites.applicability import both, distributed, masks, splits
+
+from .applicability import both, distributed, masks, splits
 
 
 @pytest.mark.clause("MSK-1", applies=masks)

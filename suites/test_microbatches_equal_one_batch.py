@@ -3,8 +3,9 @@
 import pytest
 
 from meshproof.measures.numerics import VACUOUS_IN, agree
-from suites.applicability import accumulates
-from suites.twins import agree_steps, unaccumulated
+
+from .applicability import accumulates
+from .twins import agree_steps, unaccumulated
 
 
 @pytest.mark.clause("ACC-1", applies=accumulates)

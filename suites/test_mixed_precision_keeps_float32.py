@@ -5,7 +5,8 @@ import pytest
 
 from meshproof.contract import Trajectory, leaves
 from meshproof.measures.numerics import VACUOUS_IN, judge_loss, judge_trajectory
-from suites.applicability import mixed
+
+from .applicability import mixed
 
 LEAST = 2.0**-8
 """The least share of its bound that a run in bfloat16 uses. Float32 uses 2⁻¹⁶ of what bfloat16 does."""

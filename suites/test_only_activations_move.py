@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import tensor_axes, tensor_parallel
+
+from .applicability import tensor_axes, tensor_parallel
 
 
 @pytest.mark.clause("COM-5", applies=tensor_parallel)

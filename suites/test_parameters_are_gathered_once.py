@@ -3,8 +3,9 @@
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import moves
-from suites.derived import theory
+
+from .applicability import moves
+from .derived import theory
 
 
 @pytest.mark.clause("COM-4", applies=moves("parameters", "all-gather"))

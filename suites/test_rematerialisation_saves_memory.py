@@ -2,8 +2,8 @@
 
 import pytest
 
-from suites.applicability import rematerialises
-from suites.twins import unrematerialised
+from .applicability import rematerialises
+from .twins import unrematerialised
 
 
 @pytest.mark.clause("MEM-6", applies=rematerialises)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suites.applicability import distributed
+from .applicability import distributed
 
 
 @pytest.mark.clause("NUM-6", applies=distributed)

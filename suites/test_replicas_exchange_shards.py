@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import replica_axes
+
+from .applicability import replica_axes
 
 
 @pytest.mark.clause("COM-7", applies=replica_axes)

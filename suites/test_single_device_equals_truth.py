@@ -5,7 +5,8 @@ import pytest
 from meshproof.contract import Trajectory
 from meshproof.measures.numerics import judge as judge_leaves
 from meshproof.measures.numerics import judge_trajectory
-from suites.applicability import both, in_float32, on_one_device
+
+from .applicability import both, in_float32, on_one_device
 
 
 @pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))

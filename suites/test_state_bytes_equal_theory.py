@@ -4,7 +4,8 @@ import pytest
 
 from meshproof.measures.memory import theoretical_bytes
 from meshproof.measures.verdicts import unequal
-from suites.applicability import stored_otherwise, unless
+
+from .applicability import stored_otherwise, unless
 
 UNIT = "bytes on the fullest device"
 THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"

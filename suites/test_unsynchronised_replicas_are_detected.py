@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from suites.applicability import both, moves, splits
+from .applicability import both, moves, splits
 
 
 @pytest.mark.clause("ERR-2", applies=both(splits("batch"), moves("gradients")))

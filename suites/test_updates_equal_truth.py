@@ -3,7 +3,8 @@
 import pytest
 
 from meshproof.measures.numerics import judge as judge_leaves
-from suites.applicability import both, distributed, in_float32
+
+from .applicability import both, distributed, in_float32
 
 
 def judge_part(part, case, observation, truth, judge):

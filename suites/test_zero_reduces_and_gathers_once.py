@@ -6,8 +6,9 @@ import pytest
 
 from meshproof.contract import spec_axes
 from meshproof.measures.traffic import compare_traffic
-from suites.applicability import axes_of, distributed
-from suites.derived import lacking
+
+from .applicability import axes_of, distributed
+from .derived import lacking
 
 
 def updated_over(case):

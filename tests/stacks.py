@@ -5,11 +5,12 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+INSTALLED = Path(sysconfig.get_path("purelib"))
 
 
-def make_stack(folder):
+def make_stack(folder, sees=(ROOT, INSTALLED)):
     """A virtual environment; returns where its packages would be."""
     venv.create(folder, symlinks=True)
     packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    packages.joinpath("all.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    packages.joinpath("all.pth").write_text("".join(f"{path}\n" for path in sees), encoding="utf-8")
     return packages

@@ -12,14 +12,15 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.host import HostError, accelerators
-from benchmarks.peers.gpt_case import PEERS
-from benchmarks.peers.measure import measure
-from benchmarks.peers.page import summarise
-from benchmarks.peers.processes import PeerError
 from meshproof.cases import TARGETS
 from meshproof.files import replace_text
 from meshproof.timing.ratios import ROUNDS
+
+from ..host import HostError, accelerators
+from .gpt_case import PEERS
+from .measure import measure
+from .page import summarise
+from .processes import PeerError
 
 Size = StrEnum("Size", {size: size for size in PEERS})
 Target = StrEnum("Target", {target: target for target in TARGETS})
@@ -51,9 +52,7 @@ def main(
 def settle(target: str | None) -> str:
     """What is measured. Raises `PeerError` without PyTorch, and where an accelerator is asked for and there is none."""
     if find_spec("torch") is None:
-        raise PeerError(
-            "PyTorch is not installed; `pip install -r benchmarks/peers/requirements.txt` in this environment"
-        )
+        raise PeerError("PyTorch is not installed; `pip install 'meshproof[peers]'` in this environment")
     found = accelerators()
     target = target or ("native" if found.count else "cpu")
     if target == "native" and not found.count:

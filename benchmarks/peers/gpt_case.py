@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.sizes import SIZES
 from meshproof.cases import Case, load_cases
+
+from ..sizes import SIZES
 
 PEERS = ("tiny", "small", "gpt2-124m", "gpt2-xl-1.5b")
 """The sizes that have a transformer."""

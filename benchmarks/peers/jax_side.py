@@ -11,13 +11,14 @@ from typing import Any
 
 import jax
 
-from benchmarks.judges import Judge
-from benchmarks.peers.gpt_case import find_case
-from benchmarks.peers.handover import write_handover
-from benchmarks.record import machine, matmul_precision, stack
-from benchmarks.window import STEPS, Window
 from meshproof.observing.members import canonical
 from meshproof.observing.state import host
+
+from ..judges import Judge
+from ..record import machine, matmul_precision, stack
+from ..window import STEPS, Window
+from .gpt_case import find_case
+from .handover import write_handover
 
 CUDA_PACKAGES = ("jax-cuda", "nvidia-cublas", "nvidia-cuda-runtime", "nvidia-cudnn", "triton")
 

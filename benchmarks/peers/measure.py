@@ -23,14 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import peaks
-from benchmarks.judges import Judge
-from benchmarks.peers.gpt_case import find_case, numbers
-from benchmarks.peers.jax_side import JaxSide
-from benchmarks.peers.processes import PeerError, Side
-from benchmarks.record import matmul_precision, throughput
-from benchmarks.window import STEPS
 from meshproof.timing.ratios import compare_pairs, median_interval, span
+
+from .. import peaks
+from ..judges import Judge
+from ..record import matmul_precision, throughput
+from ..window import STEPS
+from .gpt_case import find_case, numbers
+from .jax_side import JaxSide
+from .processes import PeerError, Side
 
 SCHEMA = 1
 """The version of a result's format."""
@@ -44,8 +45,8 @@ DRIVER = ("nvidia-smi", "--query-gpu=name,driver_version,power.limit", "--format
 
 def measure(size: str, target: str, rounds: int, sessions: int, say: Callable[[str], object]) -> dict[str, Any]:
     """The result of a size. Raises `PeerError`, and ``ValueError`` for a size without a transformer."""
-    from benchmarks.peers.gpt import Spec
-    from benchmarks.peers.torch_side import TorchSide, device_of
+    from .gpt import Spec
+    from .torch_side import TorchSide, device_of
 
     case, _ = find_case(size, target), device_of(target)
     with tempfile.TemporaryDirectory(prefix="meshproof-peers-") as folder:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.gpt_case import PEERS
-from benchmarks.peers.measure import FRAMEWORKS, SCHEMA, SPEED
 from meshproof.files import insert, replace_text
+
+from .gpt_case import PEERS
+from .measure import FRAMEWORKS, SCHEMA, SPEED
 
 FOLDER = Path(__file__).parents[1] / "results"
 NAME = "results"

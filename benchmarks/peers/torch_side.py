@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.peers.gpt import GPT, Spec, make_adam
-from benchmarks.peers.handover import read_handover
-from benchmarks.peers.processes import PeerError
+from .gpt import GPT, Spec, make_adam
+from .handover import read_handover
+from .processes import PeerError
 
 
 def device_of(target: str) -> torch.device:

@@ -77,6 +77,10 @@ def update(
         known = read_report(report)
         if file is None and known["implementation"] != REFERENCE:
             fail(f"{report} is of --impl {known['implementation']}, {KNOWN} of {REFERENCE}: name a --file of your own")
+        if file is None and not Path(KNOWN).parent.is_dir():
+            fail(
+                f"there is no {KNOWN} here to rewrite: name a --file of your own, for `meshproof check --expectations`"
+            )
         changes = rewrite(known, file or Path(KNOWN))
     except (ReportError, ExpectationError, OSError) as error:
         fail(str(error))

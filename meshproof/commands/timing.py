@@ -19,7 +19,7 @@ baseline = typer.Typer(
 def ab(
     old: Annotated[str, typer.Option("--from", help="Requirements such as jax==0.10.2,flax==0.12.8, or a venv.")],
     new: Annotated[str, typer.Option("--to", help="The same of the other stack.")],
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH…]", help="Default: benchmarks.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH…]", help="Default: all of benchmarks/.")] = None,
     select: Annotated[str, typer.Option("-k", help="As pytest's -k.")] = "",
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
@@ -36,12 +36,11 @@ def ab(
     """Time two stacks in turn on this machine: is one of them slower?
 
     One process in each environment runs the same benchmarks, round by round in the order A B B A, so that whatever
-    slows the machine slows both. Exit code 1: a benchmark is slower, failed, or is on one side only. Run it in the
-    folder that has benchmarks/.
+    slows the machine slows both. Exit code 1: a benchmark is slower, failed, or is on one side only.
     """
     from meshproof.environments import StackError, open_environment
     from meshproof.files import check_writable, replace_text
-    from meshproof.timing.ab import AbError, as_json, run_ab
+    from meshproof.timing.ab import AbError, as_json, paths_of, run_ab
     from meshproof.timing.summary import write_comparisons
 
     say = partial(typer.echo, err=True)
@@ -51,7 +50,7 @@ def ab(
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
         given = [word for option, value in options.items() if value for word in (option, value)]
-        found = run_ab(environments, [*(paths or ["benchmarks"]), *given], rounds, sessions, say)
+        found = run_ab(environments, [*paths_of(paths), *given], rounds, sessions, say)
     except (StackError, AbError, ValueError, OSError) as error:
         fail(str(error))
     comparisons = [each.comparison for each in found]

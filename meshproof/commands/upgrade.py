@@ -38,33 +38,32 @@ def upgrade(
 
     Makes an environment for each stack, or uses the one it made before; runs the suites in both; compares; writes
     upgrade.html, upgrade.md and upgrade.json. Exit code 0: nothing regressed. 1: something did. 2: it cannot be told.
-    Run it in the folder that has suites/.
     """
     from meshproof.comparison.output import write_table
     from meshproof.environments import StackError, open_environment
-    from meshproof.judging.spec import SpecError, read_clauses
+    from meshproof.installation import check_folder
     from meshproof.report.document import ReportError
-    from meshproof.timing.ab import AbError, run_ab
+    from meshproof.timing.ab import AbError, paths_of, run_ab
     from meshproof.upgrade.progress import show_progress
     from meshproof.upgrade.runs import RunError
     from meshproof.upgrade.upgrading import judge, next_step, run_both, write_upgrade
 
     say = partial(typer.echo, err=True)
     try:
-        read_clauses()
+        check_folder(Path.cwd())
         classes, chosen = read_classes(fail_on), selection(select, target, impl)
         output.mkdir(parents=True, exist_ok=True)
         given = ((old, old_python), (new, new_python))
         environments = [open_environment(*each, pre, say) for each in given]
         with show_progress() as show:
             reports = run_both(environments, [*chosen, *expected(expectations)], output, show)
-        times = run_ab(environments, ["benchmarks", *chosen], rounds=40, sessions=2, say=say) if benchmarks else []
+        times = run_ab(environments, [*paths_of(), *chosen], rounds=40, sessions=2, say=say) if benchmarks else []
         comparison = judge(reports, times)
         advice = next_step(comparison, [*selection("", target, impl), *expected(expectations)])
         paths = write_upgrade(output, reports, comparison, environments, advice)
     except KeyboardInterrupt:
         fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)
-    except (ValueError, SpecError, StackError, RunError, ReportError, AbError, OSError) as error:
+    except (ValueError, StackError, RunError, ReportError, AbError, OSError) as error:
         fail(str(error))
     write_table(comparison, typer.echo)
     if advice:
@@ -87,9 +86,10 @@ def bisect(
 
     Takes the most serious difference between the two stacks, and halves the releases between them; each step is one run
     of the suites in an environment of its own. Exit code 0: one release is the cause. 2: it is ambiguous, or there is
-    no difference. Run it in the folder that has suites/; a narrow -k makes it quick.
+    no difference. A narrow -k makes it quick.
     """
     from meshproof.environments import Stack, StackError, cache_folder, make_environment, read_requirements
+    from meshproof.installation import check_folder, home
     from meshproof.judging.spec import SpecError, read_clauses
     from meshproof.report.document import ReportError
     from meshproof.upgrade.bisecting import BisectError, describe, read_pins
@@ -108,7 +108,8 @@ def bisect(
         return known[environment.python]
 
     try:
-        if clause not in (None, *(judged.id for judged in read_clauses())):
+        check_folder(Path.cwd())
+        if clause not in (None, *(judged.id for judged in read_clauses(home()))):
             raise ValueError(f"--clause {clause!r}: no test in suites/ judges it; SPEC.md lists all that there are")
         chosen = [*selection(select, target, impl), *expected(expectations)]
         old, new = (read_pins(read_requirements(text)) for text in (good, bad))

@@ -90,4 +90,5 @@ def _idle(report: Report) -> list[tuple[str, int]]:
 
 
 def _command(report: Report) -> str:
-    return shlex.join(["python", "-m", "pytest", *report["run"]["arguments"]])
+    run = report["run"]
+    return f"{run.get('command', 'python -m pytest')} {shlex.join(run['arguments'])}"

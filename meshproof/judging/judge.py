@@ -21,11 +21,11 @@ T = TypeVar("T")
 class Judge:
     """Judges one test. Every method either returns, or records a status and ends the test.
 
-    ``options`` are appended to the command that runs the test alone; ``case`` is ``None`` if the stack is judged.
+    ``alone`` is the command that runs the test alone; ``case`` is ``None`` if the stack is judged.
     """
 
-    def __init__(self, record: Record, options: str, case: Case | None = None) -> None:
-        self.record, self.options, self.case = record, options, case
+    def __init__(self, record: Record, alone: str, case: Case | None = None) -> None:
+        self.record, self.alone, self.case = record, alone, case
 
     def see(self, seen: Seen[T] | NotExercised) -> T:
         """What was seen; if it was not, the test ends as not supported, not exercised or failed."""
@@ -115,7 +115,7 @@ class Judge:
         where = f" by {self.record.case}" if self.record.case else ""
         pytest.fail(
             f"{self.record.clause} is violated{where}: {self.record.statement}\n{self._case()}{lines}\n"
-            f"run it alone: pytest '{self.record.id}'{self.options}",
+            f"run it alone: {self.alone}",
             pytrace=False,
         )
 

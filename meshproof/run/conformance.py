@@ -178,11 +178,13 @@ class Conformance:
     def report(self, exitstatus: int) -> dict[str, Any]:
         """The record of the run, with every case that any worker judged."""
         self.describe_cases()
+        asked: Any = self.config.pluginmanager.get_plugin("meshproof-check")
         environments = [observer.environment() for observer in self.observers.values()]
         run = {
             "finished": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self.stopped,
             "warm": self.warm,
-            "arguments": [*map(str, self.config.invocation_params.args)],
+            "command": "meshproof check" if asked else "python -m pytest",
+            "arguments": asked.words if asked else [*map(str, self.config.invocation_params.args)],
         }
         entries = [self.entries[case.id] for case in self.cases if case.id in self.entries]
         settings, records = self.settings, list(self.records.values())

@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from meshproof.environments import Environment
+from meshproof.installation import CHECK, import_path
 from meshproof.timing.comparison import Comparison, differences
 from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
 
@@ -54,14 +55,13 @@ class Side:
         self.name, self.socket = name, ours
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the side
         fixed = ["-p", "meshproof.timing.turns", "--turns", str(theirs.fileno()), *WITHOUT]
-        path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
-            [environment.python, "-m", "pytest", *arguments, *fixed],
+            [environment.python, "-m", *arguments, *fixed],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ | {"PYTHONPATH": import_path()},
         )
         theirs.close()
         self.lines = ours.makefile("rw", encoding="utf-8")
@@ -100,6 +100,13 @@ class Side:
             file.close()
 
 
+def paths_of(paths: Sequence[str] | None = None) -> list[str]:
+    """The module and the words that time these files or folders: the user's own, or else those of this installation."""
+    if paths and any(Path(path.partition("::")[0]).exists() for path in paths):
+        return ["pytest", *paths]
+    return [*CHECK, *(paths or ["benchmarks/"])]
+
+
 def run_ab(
     environments: Sequence[Environment],
     arguments: Sequence[str],
@@ -107,7 +114,9 @@ def run_ab(
     sessions: int,
     say: Callable[[str], object] = lambda line: None,
 ) -> list[Paired]:
-    """Every benchmark that pytest's arguments select, in both environments, ``sessions`` times in fresh processes.
+    """Every benchmark that ``python -m`` with these arguments selects, in both environments.
+
+    That is done ``sessions`` times in fresh processes.
 
     Those that come out faster or slower are timed in more, until they no longer do, or `CONFIRMED` times as many pairs
     of processes confirm it. Raises `AbError`.
@@ -156,7 +165,7 @@ def _run_session(
         both = [test for test in collected[0] if test in collected[1]]
         if not both:
             counts = " and ".join(str(len(tests)) for tests in collected)
-            raise AbError(f"no benchmark to compare: pytest {' '.join(arguments)} selects {counts} on the two sides")
+            raise AbError(f"no benchmark to compare: {' '.join(arguments)} selects {counts} on the two sides")
         timed = [test for test in both if chosen is None or test in chosen]
         for side in sides:
             side.send(tests=timed, rounds=rounds)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from meshproof.environments import Environment, cache_folder
+from meshproof.installation import CHECK, import_path
 from meshproof.report.document import ReportError, read_report
 
 FIXED = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
@@ -30,7 +31,7 @@ def run_suites(
     say: Callable[[int], object] = lambda percent: None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """The report of ``pytest suites/`` in an environment, written to ``report``. ``say`` is called with percents.
+    """The report of ``meshproof check`` in an environment, written to ``report``. ``say`` is called with percents.
 
     Compiled programs are kept beside the environment for its next run. Raises `RunError`.
     """
@@ -39,14 +40,14 @@ def run_suites(
     if not compiled.is_relative_to(cache_folder()):
         compiled = cache_folder() / "compiled" / str(environment.python).strip(os.sep).replace(os.sep, "-")
     options = ["-n", str(workers or os.cpu_count() or 1), "--compile-cache", str(compiled)]
-    command = [str(environment.python), "-m", "pytest", "suites", *arguments, *FIXED, *options]
+    command = [str(environment.python), "-m", *CHECK, *arguments, *FIXED, *options]
     last: deque[str] = deque(maxlen=SHOWN)
     with subprocess.Popen(
         [*command, "--conformance-report", str(report.absolute())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_given_path()])},
+        env=os.environ | {"PYTHONPATH": import_path()},
         text=True,
         errors="replace",
     ) as process:
@@ -60,7 +61,3 @@ def run_suites(
     except ReportError as error:
         printed = "\n".join(last)
         raise RunError(f"{environment.python}: exit code {process.returncode}, and no report:\n{printed}") from error
-
-
-def _given_path() -> list[str]:
-    return [path for path in [os.environ.get("PYTHONPATH")] if path]

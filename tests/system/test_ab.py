@@ -74,7 +74,7 @@ def ab(environments, tmp_path, monkeypatch):
         for folder, fault in zip(environments, (old, new), strict=True):
             (folder / "plant").write_text(fault, encoding="utf-8")
         sides = ["--from", str(environments[0]), "--to", str(environments[1])]
-        return CliRunner().invoke(app, ["ab", *sides, *words])
+        return CliRunner().invoke(app, ["ab", *sides, "benchmarks/test_toy.py", *words])
 
     return run
 
@@ -143,7 +143,7 @@ def test_options_of_pytest_are_passed_on(ab, monkeypatch):
     given = ["-k", "fsdp", "--target", "native", "--impl", "mine", "--size", "gpt2-124m"]
     done = ab("work 1.0", "work 1.0", *given)
     assert done.exit_code == 0, done.output
-    assert asked == [["benchmarks", *given]]
+    assert asked == [["pytest", "benchmarks/test_toy.py", *given]]
 
 
 def test_another_fact_is_listed(ab):

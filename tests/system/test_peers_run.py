@@ -177,7 +177,7 @@ def test_missing_pytorch_is_named(monkeypatch):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     refused = invoke("--size", "tiny")
     assert refused.exit_code == 2
-    assert "PyTorch is not installed; `pip install -r benchmarks/peers/requirements.txt`" in refused.output
+    assert "PyTorch is not installed; `pip install 'meshproof[peers]'`" in refused.output
 
 
 @pytest.mark.usefixtures("installed")

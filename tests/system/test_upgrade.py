@@ -65,9 +65,9 @@ def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
     assert found["next"] is None  # no release differs
 
 
-def test_outside_a_checkout_nothing_is_made(stacks, tmp_path, monkeypatch):
-    """Where there are no suites to run, that is said, and not that pytest knows no option."""
-    monkeypatch.chdir(tmp_path)
+def test_without_suites_nothing_is_made(stacks, tmp_path, monkeypatch):
+    """Where there are none to run, that is said, and not that pytest knows no option."""
+    monkeypatch.setattr("meshproof.installation.PACKAGE", tmp_path)
     for words in (["upgrade", "--from", stacks[0], "--to", stacks[1]], ["bisect", "--good", "a==1", "--bad", "a==2"]):
         done = CliRunner().invoke(app, [*map(str, words)])
         assert done.exit_code == 2 and "no suites/test_*.py in" in done.stderr, done.output

@@ -52,7 +52,7 @@ def index(tmp_path, monkeypatch):
 def make(*requirements, **settings):
     """The environment, and what was said while it was made."""
     said = []
-    return make_environment(Stack(requirements, **settings), also=(), say=said.append), "\n".join(said)
+    return make_environment(Stack(requirements, **settings), say=said.append), "\n".join(said)
 
 
 def test_environment_is_made_once(index):

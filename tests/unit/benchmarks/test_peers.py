@@ -20,7 +20,7 @@ from reference_impl.sizes.scaled import ONE, Scaled
 from reference_impl.strategies import single_device
 from reference_impl.truth import Adam
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: benchmarks/peers/requirements.txt")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[peers]'")
 
 from benchmarks.peers import gpt, torch_side  # noqa: E402 - both need PyTorch
 from benchmarks.peers.torch_side import TorchSide  # noqa: E402

@@ -1,0 +1,1 @@
+"""How fast: the same cases, timed."""

@@ -6,14 +6,14 @@ from tests.saboteurs import CAUGHT_BY
 
 
 def by_hand() -> str:
-    """One row for each fault, with the clauses of which each must fail, in Markdown."""
-    rows = (
-        f"| {fault.partition('-')[0].replace('_', ' ')} | {', '.join(sorted(clauses))} |"
-        for fault, clauses in planted().items()
-    )
-    return "\n".join(["| fault | must fail |", "|---|---|", *rows])
+    """One row for each fault, with its case and the clauses of which each must fail, in Markdown."""
+    rows = ["| fault | case | must fail |", "|---|---|---|"]
+    for planted, clauses in faults().items():
+        name, _, case = planted.partition("-")
+        rows.append(f"| {name.replace('_', ' ')} | `{case}` | {', '.join(sorted(clauses))} |")
+    return "\n".join(rows)
 
 
-def planted() -> dict[str, set[str]]:
-    """The faults by name, without their healthy twins; of those one fails as expected on some stacks."""
-    return {name: clauses for name, clauses in CAUGHT_BY.items() if clauses and not name.startswith("healthy_")}
+def faults() -> dict[str, set[str]]:
+    """The clauses that must fail, by case, without healthy twins: of those one fails as expected on some stacks."""
+    return {case: clauses for case, clauses in CAUGHT_BY.items() if clauses and not case.startswith("healthy_")}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs.faults import planted
+from docs.faults import faults
 from meshproof.judging.spec import read_clauses
 from reference_impl import strategies
 from tests.saboteurs.operators.matrix import KEPT, kept
@@ -36,7 +36,7 @@ def figures() -> str:
             f"- **{caught} of {len(fates)} faults caught** that {operators} operators plant in {harmed} strategies "
             f"(jax {judged}). A last loss within 10 % would have missed {len(fates) - by_loss} of them, a count of "
             f"collectives {len(fates) - by_count}. [Fault by fault](docs/faults.md)",
-            f"- **{len(planted())} faults planted by hand**, each caught by the clauses that are named beside it",
+            f"- **{len(faults())} faults planted by hand**, each caught by the clauses that are named beside it",
             f"- **{len({clause.id for clause in read_clauses()})} clauses**, each with the test that judges it: "
             "[SPEC.md](SPEC.md)",
             f"- **{pages} strategies** on {models} models, each held to NumPy in float64, written without JAX: {tests} "

@@ -15,7 +15,10 @@ NAMES = ("my_trainer", "meshproof")
 
 
 def judged(folder, *edits):
-    """The clauses by status of the README's adapter, written into a folder, with parts of it replaced."""
+    """The clauses by status of the README's adapter, written into an empty folder, with parts of it replaced.
+
+    By the README's command, `meshproof check --impl my_trainer.meshproof`.
+    """
     [adapter] = [
         block for block in python_blocks((ROOT / "README.md").read_text(encoding="utf-8")) if "def strategies" in block
     ]
@@ -25,14 +28,13 @@ def judged(folder, *edits):
     package, report = folder / NAMES[0], folder / "report.json"
     package.mkdir()
     (package / f"{NAMES[1]}.py").write_text(adapter, encoding="utf-8")
-    paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    options = ["--impl", ".".join(NAMES), "-n", "0", "-q", "-p", "no:cacheprovider"]
+    options = ["--impl", ".".join(NAMES), "-n", "0", "--conformance-report", str(report)]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "suites", *options, "--conformance-report", str(report)],
+        [sys.executable, "-m", "meshproof", "check", *options],
         capture_output=True,
         text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": paths},
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert report.exists(), run.stdout + run.stderr
     found = {}

@@ -30,7 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
     group.addoption("--target", action="append", choices=TARGETS, help="repeatable (default cpu)")
     group.addoption("--conformance-report", metavar="PATH", help="write the record of the run as JSON")
-    group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs between runs")
+    group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs there (default: the user's cache)")
+    group.addoption("--no-compile-cache", action="store_true", help="keep no compiled programs for the next run")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,9 +13,13 @@ EVENTS = {"jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile"}
 """What a function that JAX has never seen must cause; a counter that misses one of them would read zero for ever."""
 
 
+FROM_CACHE = "cache_hits"
+"""What is reported where a program is taken from JAX's persistent compilation cache."""
+
+
 @contextmanager
 def compilations_of() -> Iterator[list[str]]:
-    """What is traced and compiled within, as the names of JAX's own timing events, while it happens."""
+    """What is traced, compiled or taken from the cache within, as the names of JAX's own events, while it happens."""
     events: list[str] = []
     watchers().append(events)
     try:
@@ -38,7 +42,13 @@ def watchers() -> list[list[str]]:
             for events in active:
                 events.append(event.rpartition("/")[2].removesuffix("_duration"))
 
+    def listen_to_cache(event: str, **_: Any) -> None:
+        if event == f"/jax/compilation_cache/{FROM_CACHE}":
+            for events in active:
+                events.append(FROM_CACHE)
+
     jax.monitoring.register_event_duration_secs_listener(listen)
+    jax.monitoring.register_event_listener(listen_to_cache)
     jax.jit(lambda x: x + 1)(0.0)
     if missing := EVENTS - set(active.pop()):
         raise RuntimeError(

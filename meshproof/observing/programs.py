@@ -11,6 +11,7 @@ from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.hlo.products import products
 from meshproof.measures.memory import ProgramMemory, program_memory
+from meshproof.observing.compilations import FROM_CACHE, compilations_of
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, no_lower
 from meshproof.observing.subject import Subject
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 class Program(Facet):
     """One compiled function. ``flops`` and bytes are per device and call; compile time is in seconds.
 
+    ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
     """
 
@@ -28,7 +30,7 @@ class Program(Facet):
     products: Seen[int | None]
     memory: Seen[ProgramMemory]
     flops: Seen[float]
-    compile_seconds: Seen[float]
+    compile_seconds: Seen[float | None]
     host_transfers: Seen[tuple[str, ...]]
 
 
@@ -54,7 +56,8 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
     if not hasattr(function, "lower"):
         return no_lower(member)
     start = time.perf_counter()
-    compiled = function.lower(state, subject.batches[0]).compile()
+    with compilations_of() as events:
+        compiled = function.lower(state, subject.batches[0]).compile()
     seconds = time.perf_counter() - start
     text = compiled.as_text()
     cost = compiled.cost_analysis() or {}
@@ -63,7 +66,7 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
         products=_read(lambda: products(text)),
         memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
         flops=float(cost.get("flops", float("nan"))),
-        compile_seconds=seconds,
+        compile_seconds=None if FROM_CACHE in events else seconds,
         host_transfers=host_transfers(text),
     )
 

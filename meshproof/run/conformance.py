@@ -7,6 +7,7 @@ shared between workers as files.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from meshproof.judging.truths import Truths
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer, Settings
 from meshproof.report.document import write_report
+from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
+from meshproof.run.progress import SignOfLife, forecast
 from meshproof.run.recording import build_report, case_entry
 from meshproof.run.summary import nothing_exercised, write_summary
 
@@ -42,8 +45,11 @@ class Conformance:
         self.clauses: dict[str, str] = {}
         self.unmatched: list[dict[str, Any]] = []
         self.entries: dict[str, Any] = {}
-        self.compiled = Path(kept).absolute() if (kept := config.getoption("compile_cache")) else None
-        self.warm = self.compiled is not None and any(self.compiled.glob("*"))
+        self.compiled = Path(folder) if (folder := (worker or {}).get("meshproof_compiled")) else None
+        self.warm = False
+        self.remark = ""
+        self.sign: SignOfLife | None = None
+        self.begun = False
         self.record: dict[str, Any] | None = None
         self.truths = Truths()
         self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
@@ -73,13 +79,52 @@ class Conformance:
         """Whether another process writes the report."""
         return hasattr(self.config, "workerinput")
 
-    def pytest_report_header(self) -> str:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Find the compiled programs of earlier runs; a run that can keep none says so and goes on."""
+        options = self.config.option
+        if self.is_worker or options.no_compile_cache or options.collectonly:
+            return
+        root = Path(options.compile_cache or usual_cache()).absolute()
+        try:
+            self.compiled = open_cache(root, os.environ.get("XLA_FLAGS", ""))
+        except OSError as error:
+            self.remark = (
+                f"WARNING: compiled programs are not kept: {root}: {error.strerror}; "
+                f"--compile-cache DIR names another folder, --no-compile-cache none"
+            )
+        else:
+            self.warm = any(self.compiled.iterdir())
+
+    def pytest_report_header(self) -> list[str]:
         """The settings of the run, so that a typo is seen."""
         settings = self.settings
-        return (
+        return [
             f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
-            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'}"
-        )
+            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'}",
+            *filter(None, [self.remark]),
+        ]
+
+    def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> str:
+        """What will happen; under xdist that is said by the process that hands out the tests."""
+        return "" if self.is_worker else self.begin([item.nodeid for item in items], 1)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        """What will happen, once: every worker collects the same."""
+        if not self.begun:
+            reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.write_line(self.begin(ids, self.config.getoption("numprocesses") or 1))
+
+    def begin(self, ids: list[str], workers: int) -> str:
+        """Show a sign of life from now on, where that is a terminal; and what will happen, in a line."""
+        named = {nodeid.partition("[")[2].removesuffix("]") for nodeid in ids}
+        cases = [case.id for case in self.cases if case.id in named]
+        writer = self.config.get_terminal_writer()
+        if cases and writer.hasmarkup and not (self.begun or self.config.option.collectonly):
+            self.sign = SignOfLife(Path(self.directory), cases, lambda text: writer.write(text, flush=True))
+        self.begun = True
+        return forecast(len(cases), len(ids), workers, self.warm) if cases else ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -126,6 +171,8 @@ class Conformance:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the records; a later phase of a test replaces the record of an earlier one."""
+        if self.sign:
+            self.sign.stop()
         for name, value in report.user_properties:
             if name == NAME:
                 self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))
@@ -134,6 +181,7 @@ class Conformance:
     def pytest_configure_node(self, node: Any) -> None:
         """Every worker shares this process's directory of observations."""
         node.workerinput["meshproof_directory"] = self.directory
+        node.workerinput["meshproof_compiled"] = str(self.compiled or "")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -201,7 +249,11 @@ class Conformance:
 
     def pytest_unconfigure(self) -> None:
         """End the observing processes and delete the observations."""
+        if self.sign:
+            self.sign.stop()
         for observer in self.__dict__.get("observers", {}).values():
             observer.close()
         if not self.is_worker:
             shutil.rmtree(self.directory, ignore_errors=True)
+            if self.compiled:
+                trim_cache(self.compiled.parent)

@@ -132,7 +132,7 @@ def _collectives(program: Program) -> list[dict[str, Any]] | None:
 
 def _memory(step: Program, state: Layouts) -> dict[str, int] | None:
     """The step's buffers beside the state that it takes; ``None`` where the step was not compiled."""
-    if _known(step.compile_seconds) is None:
+    if isinstance(step.compile_seconds, NotSupported | Failed):
         return None
     held, buffers = _known(state.state_bytes), _known(step.memory)
     return ({} if held is None else {"state": held}) | ({} if buffers is None else asdict(buffers))

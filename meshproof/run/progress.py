@@ -1,0 +1,68 @@
+"""What a run is about to do, how long that takes here, and a sign of life until the first test is judged."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from urllib.parse import unquote
+
+COLD, WARM = 3.0, 1.2
+"""Seconds of one core for a case as small as the reference's: its programs compiled here, or kept from an earlier run.
+
+Measured on jax 0.12.0.1, which takes longer to compile than the versions before it."""
+
+START = 10.0
+"""Seconds until the first case is under way: imports, and devices."""
+
+EVERY = 0.25
+"""Seconds between two looks."""
+
+
+def forecast(cases: int, tests: int, workers: int, warm: bool) -> str:
+    """What will happen, and how long that takes on this machine's cores, in a line."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    seconds = START + cases * (WARM if warm else COLD) / min(workers, cores)
+    long = f"{round(seconds, -1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    kept = "most programs are kept from an earlier run" if warm else "no programs are kept from an earlier run"
+    return (
+        f"{cases} cases are observed, then judged by {tests:,} tests: about {long} for models as small as the "
+        f"reference's ({workers} of {cores} cores; {kept})"
+    )
+
+
+class SignOfLife:
+    """One line on a terminal, written again and again until `stop`: which cases are being observed, and for how long.
+
+    ``directory`` is the run's: a case has a file there when it was observed, and a lock from its start on.
+    """
+
+    def __init__(self, directory: Path, cases: Collection[str], write: Callable[[str], object]) -> None:
+        self.directory, self.cases, self.write = directory, cases, write
+        self.started: dict[str, float] = {}
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Write no more, and leave an empty line."""
+        if not self.over.is_set():
+            self.over.set()
+            self.thread.join()
+            self.write("\r\x1b[K")
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self.over.wait(EVERY):
+            self.write(f"\r\x1b[K{self.line()}")
+
+    def line(self) -> str:
+        """What is going on now."""
+        names = {unquote(path.name) for path in self.directory.glob("*.pickle*")}
+        observed = sum(f"{case}.pickle" in names for case in self.cases)
+        working = [case for case in self.cases if f"{case}.pickle.lock" in names and f"{case}.pickle" not in names]
+        now = time.monotonic()
+        shown = ", ".join(f"{case} ({now - self.started.setdefault(case, now):.0f} s)" for case in working[:2])
+        return f"observed {observed} of {len(self.cases)} cases; {shown or 'starting the observing processes'}"

@@ -1,0 +1,53 @@
+"""Before the first verdict a run says what it will do and what it is doing."""
+
+import os
+import time
+from urllib.parse import quote
+
+import pytest
+
+from meshproof.run.progress import COLD, START, SignOfLife, forecast
+
+CASES = ("fsdp-jax-mlp@data=8", "zero1-jax-mlp@data=8")
+
+
+def touch(folder, name):
+    """A file of the observing process."""
+    (folder / f"{quote(name, safe='')}").write_bytes(b"")
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    """A machine with two cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_forecast_counts_cases_and_cores():
+    """More workers than cores are no faster; kept programs are."""
+    cold, busy, warm = (forecast(100, 3991, workers, warm) for workers, warm in ((2, False), (8, False), (2, True)))
+    assert cold.startswith("100 cases are observed, then judged by 3,991 tests: about")
+    assert f"about {(START + 100 * COLD / 2) / 60:.0f} min" in cold and "(2 of 2 cores" in cold
+    assert busy.partition(" (")[0] == cold.partition(" (")[0]
+    assert "about 70 s" in warm and "most programs are kept" in warm
+
+
+def test_sign_of_life_names_what_is_being_observed(tmp_path):
+    """How many are done, which is under way, and for how long; nothing before the first is asked for."""
+    written = []
+    sign = SignOfLife(tmp_path, CASES, written.append)
+    assert sign.line() == "observed 0 of 2 cases; starting the observing processes"
+    touch(tmp_path, f"{CASES[0]}.pickle.lock")
+    assert sign.line() == f"observed 0 of 2 cases; {CASES[0]} (0 s)"
+    touch(tmp_path, f"{CASES[0]}.pickle")
+    touch(tmp_path, f"{CASES[1]}.pickle.lock")
+    assert sign.line() == f"observed 1 of 2 cases; {CASES[1]} (0 s)"
+    until = time.monotonic() + 30
+    while not written and time.monotonic() < until:
+        time.sleep(0.05)
+    sign.stop()
+    told = len(written)
+    assert told > 1 and CASES[1] in "".join(written) and written[-1] == "\r\x1b[K"
+    sign.stop()
+    time.sleep(0.6)
+    assert len(written) == told

@@ -3,7 +3,7 @@
 import jax
 
 from benchmarks.window import WindowError, is_ready
-from meshproof.judging.truths import digest
+from meshproof.observing.brought_truth import digest
 from meshproof.observing.state import array_leaves, finite_state, host
 
 

@@ -29,7 +29,7 @@ from benchmarks.sizes import ON_CPU, SIZES
 from benchmarks.window import STEPS, Window
 from meshproof.cases import Case, load_cases
 from meshproof.files import insert, replace_text
-from meshproof.judging.truths import digest
+from meshproof.observing.brought_truth import digest
 
 ROUNDS = 15
 DEVICES = 8

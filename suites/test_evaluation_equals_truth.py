@@ -5,19 +5,15 @@ import pytest
 from meshproof.cases import has_member
 from meshproof.contract import nest
 from meshproof.measures.numerics import judge_loss
-from meshproof.observing.observation import STEPS, NotSupported, evaluation_set
 
 
 @pytest.mark.clause("MSK-1", applies=lambda case: has_member(case.strategy, "evaluate"))
-def test_evaluation_equals_truth(case, observation, judge):
+def test_evaluation_equals_truth(observation, evaluation_of, judge):
     """An evaluation set whose last batch is short, and so padded, masked and uneven across devices, MUST give the loss
     of the examples alone, and exactly their accuracy."""
-    truth = getattr(case.strategy, "truth", None)
-    if not has_member(truth, "evaluate"):
-        judge.see(NotSupported("the strategy's truth has no evaluate"))
     seen = judge.see(observation.evaluation)
     parameters = nest(judge.see(observation.run).steps[-1].parameters)
-    true = truth.evaluate(parameters, evaluation_set(list(case.strategy.batches(STEPS))))
+    true = evaluation_of(parameters)
     judge.clear(
         f"{name}: counted over {count} examples, the evaluation set has {true.count}"
         for name, (_, count) in seen.items()

@@ -1,17 +1,16 @@
-"""The truth of every case, computed once in a process."""
+"""The truth of every case, as its observing process computes it."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from typing import Any
-
-import numpy as np
+import pickle
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Judgement, Truth, leaves, nest
-from meshproof.observing.members import canonical, judgement, origin
-from meshproof.observing.observation import STEPS, Failed, NotSupported, Observation, Seen
+from meshproof.contract import Batch, Evaluation, Judgement, Tree
+from meshproof.observing.observation import NotSupported, Observation, Seen
+from meshproof.observing.process import Observer
 
 
 class Truths:
@@ -20,8 +19,8 @@ class Truths:
     Where the implementation brings none, its own run on one device, on the batches that it was observed on.
     """
 
-    def __init__(self) -> None:
-        self.computed: dict[tuple[Any, str], tuple[Truth, Judgement]] = {}
+    def __init__(self, observers: Mapping[str, Observer]) -> None:
+        self.observers = observers
         self.usual: dict[str, Seen[Judgement]] = {}
 
     def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
@@ -34,45 +33,25 @@ class Truths:
                 return NotSupported("the implementation brings no truth")
             return observation.own_truth
         if batches is not None:
-            return self.trained(case, observation, batches)
+            return self.trained(case, tuple(batches))
         if case.id not in self.usual:
-            self.usual[case.id] = self.trained(case, observation, case.strategy.batches(STEPS))
+            self.usual[case.id] = self.trained(case)
         return self.usual[case.id]
 
-    def trained(self, case: Case, observation: Observation, batches: Iterable[Batch]) -> Seen[Judgement]:
-        """The truth of a case on these batches; or what it raised and where, or what its result lacks."""
-        truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
-        try:
-            if has_member(case.strategy, "load"):
-                start = dict(leaves(canonical(truth.initial_parameters(), "initial_parameters")))
-            elif isinstance(observation.initial, (NotSupported, Failed)):
-                return observation.initial
-            else:
-                start = observation.initial
-            given = tuple(batches)
-            key = (identity(truth), digest([start, *given]))
-            if key not in self.computed:
-                self.computed[key] = truth, judgement(truth.train(nest(start), given), len(given))
-            return self.computed[key][1]
-        except Exception as error:
-            return Failed(f"truth, a {type(truth).__name__}: {type(error).__name__}: {error} ({origin(error)})")
+    def trained(self, case: Case, batches: tuple[Batch, ...] | None = None) -> Seen[Judgement]:
+        """The truth of a case; or what it raised and where, what its result lacks, or where it met its time limit."""
+        seen = self.observers[case.target].truth(case.id, batches)
+        return read(seen) if isinstance(seen, Path) else seen
+
+    def evaluation(self, case: Case, parameters: Tree) -> Seen[Evaluation]:
+        """What a truth that can evaluate says of these parameters, over the evaluation set."""
+        if not has_member(getattr(case.strategy, "truth", None), "evaluate"):
+            return NotSupported("the strategy's truth has no evaluate")
+        return self.observers[case.target].evaluation(case.id, parameters)
 
 
-def identity(truth: Truth) -> Any:
-    """What a truth is found by again: any that equals it, but where it has no hash the object alone."""
-    try:
-        hash(truth)
-    except TypeError:
-        return id(truth)
-    return truth
-
-
-def digest(trees: list[Any]) -> str:
-    """A name for the content of these trees of arrays."""
-    content = hashlib.sha256()
-    for tree in trees:
-        for path, value in leaves(tree):
-            array = np.ascontiguousarray(value)
-            content.update(f"{path} {array.dtype} {array.shape}".encode())
-            content.update(array.tobytes())
-    return content.hexdigest()
+@cache
+def read(path: Path) -> Judgement:
+    """A judgement that several cases share."""
+    judgement: Judgement = pickle.loads(path.read_bytes())
+    return judgement

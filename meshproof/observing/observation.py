@@ -142,3 +142,7 @@ class Observation:
     dimension_errors: Seen[dict[int, str]]
     mesh_error: Seen[str]
     warnings: tuple[Warned, ...]
+
+
+Outcome: TypeAlias = Observation | Failed | NotExercised
+"""What comes of a case."""

@@ -19,6 +19,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
+from meshproof.children import read_seconds
 from meshproof.judging.records import Record, record_of
 from meshproof.judging.truths import Truths
 from meshproof.observing.observation import Observation
@@ -45,7 +46,6 @@ class Conformance:
         self.compiled = Path(kept).absolute() if (kept := config.getoption("compile_cache")) else None
         self.warm = self.compiled is not None and any(self.compiled.glob("*"))
         self.record: dict[str, Any] | None = None
-        self.truths = Truths()
         self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
 
     @cached_property
@@ -56,6 +56,7 @@ class Conformance:
             devices=self.config.getoption("devices"),
             directory=self.directory,
             compile_cache=str(self.compiled) if self.compiled else None,
+            case_timeout=read_seconds(self.config.getoption("case_timeout")),
         )
 
     @cached_property
@@ -68,6 +69,11 @@ class Conformance:
         """An observing process for each target."""
         return {target: Observer(self.settings, target) for target in self.targets}
 
+    @cached_property
+    def truths(self) -> Truths:
+        """What the cases' numbers must be."""
+        return Truths(self.observers)
+
     @property
     def is_worker(self) -> bool:
         """Whether another process writes the report."""
@@ -78,7 +84,8 @@ class Conformance:
         settings = self.settings
         return (
             f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
-            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'}"
+            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'} "
+            f"--case-timeout {settings.case_timeout:g}"
         )
 
     @pytest.hookimpl(tryfirst=True)

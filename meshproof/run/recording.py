@@ -15,8 +15,7 @@ from meshproof.contract import Judgement, Step, Trajectory
 from meshproof.judging.records import Record
 from meshproof.measures.layout import mesh_axes
 from meshproof.measures.numerics import judge_trajectory
-from meshproof.observing.observation import Layouts, Observation, Program, Run, Seen
-from meshproof.observing.process import Outcome
+from meshproof.observing.observation import Layouts, Observation, Outcome, Program, Run, Seen
 from meshproof.report.document import SCHEMA, STATUSES
 
 

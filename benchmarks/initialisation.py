@@ -2,7 +2,7 @@
 
 import jax
 
-from meshproof.judging.truths import digest
+from meshproof.observing.brought_truth import digest
 from meshproof.observing.state import array_leaves, finite_state, host
 
 from .window import WindowError, is_ready

@@ -20,8 +20,8 @@ import jax
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Truth, nest
-from meshproof.judging.truths import digest
 from meshproof.measures.numerics import VACUOUS, VACUOUS_IN, judge_loss
+from meshproof.observing.brought_truth import digest
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
 from meshproof.observing.single_device_truth import place
 from meshproof.observing.state import host

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshproof.cases import Case, load_cases
 from meshproof.files import insert, replace_text
-from meshproof.judging.truths import digest
+from meshproof.observing.brought_truth import digest
 
 from .fit import compile_abstract
 from .judges import Judges

@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -26,6 +28,10 @@ OLDEST = Version("3.11")
 
 PINS = "resolved.txt"
 """The file of an environment's resolved packages. It is written last: a folder without it is incomplete."""
+
+
+PATIENCE = 3600.0
+"""Seconds in which uv must be done: on a slow line JAX takes many minutes, and what has no wheel is built."""
 
 
 class StackError(Exception):
@@ -127,7 +133,10 @@ def describe(python: Path) -> Environment:
         "import importlib.metadata as m; "
         "print(*sorted(f'{d.name}=={d.version}' for d in m.distributions()), sep=chr(10))"
     )
-    listed = subprocess.run([python, "-I", "-c", lines], capture_output=True, text=True)
+    try:
+        listed = subprocess.run([python, "-I", "-c", lines], capture_output=True, text=True, timeout=PATIENCE / 10)
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"{python} does not run: it says nothing for {error.timeout:g} s") from error
     if listed.returncode:
         raise StackError(f"{python} does not run: {listed.stderr.strip()}")
     return Environment(python, tuple(listed.stdout.splitlines()))
@@ -144,7 +153,7 @@ def _install(python: str, pins: str, contents: str, say: Callable[[str], object]
     key = hashlib.sha256("\n".join((python, pins, contents)).encode()).hexdigest()[:16]
     folder = cache_folder() / key
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
+    with making(folder):
         if not (folder / PINS).exists():
             say(f"making {folder}")
             shutil.rmtree(folder, ignore_errors=True)
@@ -154,6 +163,16 @@ def _install(python: str, pins: str, contents: str, say: Callable[[str], object]
             _must("pip", "install", "--no-deps", "--python", str(_interpreter(folder)), "-r", str(wanted))
             replace_text(folder / PINS, pins)
     return describe(_interpreter(folder))
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Nobody else makes this environment meanwhile. Raises `StackError` where somebody does for longer than needed."""
+    try:
+        with FileLock(f"{folder}.lock", timeout=3 * PATIENCE):
+            yield
+    except Timeout as error:
+        raise StackError(f"{folder} is being made by another process for {3 * PATIENCE:g} s; end that one") from error
 
 
 def _interpreter(folder: Path) -> Path:
@@ -188,6 +207,8 @@ def _uv(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProce
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, pyenv.glob("versions/*/bin"))])
     command = [uv, *arguments]
-    return subprocess.run(
-        command, input="\n".join(given), capture_output=True, text=True, env=os.environ | {"PATH": path}
-    )
+    options: dict[str, Any] = {"capture_output": True, "text": True, "env": os.environ | {"PATH": path}}
+    try:
+        return subprocess.run(command, input="\n".join(given), timeout=PATIENCE, **options)
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"uv {' '.join(arguments)} is not done in {PATIENCE:g} s") from error

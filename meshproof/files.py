@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -21,6 +23,11 @@ def replace_bytes(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def replace_pickle(path: Path, value: Any) -> None:
+    """Write a value so that its file is never seen half-written."""
+    replace_bytes(path, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
 def check_writable(path: Path) -> None:

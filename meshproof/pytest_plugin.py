@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from meshproof.cases import REFERENCE, TARGETS, Case
-from meshproof.contract import Batch, Judgement
+from meshproof.children import CASE_TIMEOUT, read_seconds
+from meshproof.contract import Batch, Evaluation, Judgement, Tree
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
@@ -32,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--conformance-report", metavar="PATH", help="write the record of the run as JSON")
     group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs there (default: the user's cache)")
     group.addoption("--no-compile-cache", action="store_true", help="keep no compiled programs for the next run")
+    group.addoption(
+        "--case-timeout",
+        default=f"{CASE_TIMEOUT:g}",
+        metavar="SECONDS",
+        help=f"a case that takes longer to be observed, or its truth, is a failed one (default {CASE_TIMEOUT:g})",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(id, applies, among): the clause of SPEC.md that a test judges")
     if config.getoption("devices") < 1:
         raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
+    try:
+        read_seconds(config.getoption("case_timeout"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
     if report:
         try:
@@ -80,8 +91,8 @@ def alone(item: pytest.Item) -> str:
 
 def chosen_options(config: pytest.Config) -> str:
     """The options that must be repeated to run the same test."""
-    given = {"--impl": config.getoption("impl"), "--devices": config.getoption("devices")}
-    usual = {"--impl": REFERENCE, "--devices": 8}
+    usual = {"--impl": REFERENCE, "--devices": 8, "--case-timeout": f"{CASE_TIMEOUT:g}"}
+    given = {name: config.getoption(name) for name in usual}
     options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
     options += [f"--target {target}" for target in config.getoption("target") or ()]
     return "".join(f" {option}" for option in options)
@@ -111,6 +122,14 @@ def truth_of(
 ) -> Callable[[Iterable[Batch]], Judgement]:
     """The case's truth on other batches."""
     return lambda batches: judge.see(conformance.truths.of(case, observation, batches))
+
+
+@pytest.fixture
+def evaluation_of(
+    case: Case, observation: Observation, conformance: Conformance, judge: Judge
+) -> Callable[[Tree], Evaluation]:
+    """What the truth says of parameters, over the evaluation set."""
+    return lambda parameters: judge.see(conformance.truths.evaluation(case, parameters))
 
 
 @pytest.fixture

@@ -5,21 +5,15 @@ import pytest
 from meshproof.cases import has_member
 from meshproof.contract import nest
 from meshproof.measures.numerics import judge_loss
-from meshproof.observing.seen import NotSupported
-from meshproof.observing.subject import STEPS
-from meshproof.observing.training import evaluation_set
 
 
 @pytest.mark.clause("MSK-1", applies=lambda case: has_member(case.strategy, "evaluate"))
-def test_evaluation_equals_truth(case, observation, judge):
+def test_evaluation_equals_truth(observation, evaluation_of, judge):
     """Evaluation with a short last batch MUST give the loss and the accuracy of the valid examples alone. (That batch
     is padded, masked and uneven across devices. The loss is held to its bound, the accuracy to the example.)"""
-    truth = getattr(case.strategy, "truth", None)
-    if not has_member(truth, "evaluate"):
-        judge.see(NotSupported("the strategy's truth has no evaluate"))
     seen = judge.see(observation.training.evaluation)
     parameters = nest(judge.see(observation.training.steps)[-1].parameters)
-    true = truth.evaluate(parameters, evaluation_set(list(case.strategy.batches(STEPS))))
+    true = evaluation_of(parameters)
     judge.clear(
         f"{name}: expected a count of {true.count} examples, saw {count}"
         for name, (_, count) in seen.items()

@@ -8,8 +8,8 @@ from typing import Any
 
 from meshproof.cases import Case
 from meshproof.contract import Step
-from meshproof.judging.truths import digest
 from meshproof.measures.numerics import VACUOUS, Verdict, agree
+from meshproof.observing.brought_truth import digest
 from meshproof.observing.subject import STEPS
 
 

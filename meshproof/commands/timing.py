@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from meshproof.children import CASE_TIMEOUT, read_seconds
 from meshproof.commands.failing import fail
 
 baseline = typer.Typer(
@@ -31,6 +32,9 @@ def ab(
     target: Annotated[str | None, typer.Option(help="As pytest's --target.")] = None,
     impl: Annotated[str | None, typer.Option(help="As pytest's --impl.")] = None,
     size: Annotated[str | None, typer.Option(help="As pytest benchmarks/ --size.")] = None,
+    case_timeout: Annotated[
+        str, typer.Option(metavar="SECONDS", help="A side that says nothing for longer is given up.")
+    ] = f"{CASE_TIMEOUT:g}",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every round to this file.")] = None,
 ) -> None:
     """Time two stacks in turn on this machine: is one of them slower?
@@ -45,12 +49,13 @@ def ab(
 
     say = partial(typer.echo, err=True)
     try:
+        seconds = read_seconds(case_timeout)
         if json_file:
             check_writable(json_file)
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
         given = [word for option, value in options.items() if value for word in (option, value)]
-        found = run_ab(environments, [*paths_of(paths), *given], rounds, sessions, say)
+        found = run_ab(environments, [*paths_of(paths), *given], rounds, sessions, say, seconds)
     except (StackError, AbError, ValueError, OSError) as error:
         fail(str(error))
     comparisons = [each.comparison for each in found]

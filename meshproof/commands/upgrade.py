@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from meshproof.children import CASE_TIMEOUT, read_seconds
 from meshproof.commands.compare import FailOn, read_classes
 from meshproof.commands.failing import INTERRUPTED, fail
 
@@ -17,6 +18,7 @@ Selected = Annotated[str, typer.Option("-k", help="As pytest's -k.")]
 Target = Annotated[list[str] | None, typer.Option(help="As pytest's --target; repeatable.")]
 Implementation = Annotated[str | None, typer.Option("--impl", help="As pytest's --impl.")]
 Expected = Annotated[list[Path] | None, typer.Option("--expectations", help="As pytest's; repeatable.")]
+CaseTimeout = Annotated[str | None, typer.Option(metavar="SECONDS", help="As pytest's --case-timeout.")]
 Prereleases = Annotated[bool, typer.Option("--pre", help="Admit pre-releases.")]
 
 
@@ -27,6 +29,7 @@ def upgrade(
     target: Target = None,
     impl: Implementation = None,
     expectations: Expected = None,
+    case_timeout: CaseTimeout = None,
     old_python: Annotated[str | None, typer.Option("--from-python", help="A version or a path.")] = None,
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
     pre: Prereleases = False,
@@ -51,15 +54,16 @@ def upgrade(
     say = partial(typer.echo, err=True)
     try:
         check_folder(Path.cwd())
-        classes, chosen = read_classes(fail_on), selection(select, target, impl)
+        classes, chosen, seconds = read_classes(fail_on), selection(select, target, impl), limit(case_timeout)
         output.mkdir(parents=True, exist_ok=True)
         given = ((old, old_python), (new, new_python))
         environments = [open_environment(*each, pre, say) for each in given]
         with show_progress() as show:
-            reports = run_both(environments, [*chosen, *expected(expectations)], output, show)
-        times = run_ab(environments, [*paths_of(), *chosen], rounds=40, sessions=2, say=say) if benchmarks else []
+            reports = run_both(environments, [*chosen, *expected(expectations)], output, show, seconds)
+        times = run_ab(environments, [*paths_of(), *chosen], 40, 2, say, seconds) if benchmarks else []
         comparison = judge(reports, times)
-        advice = next_step(comparison, [*selection("", target, impl), *expected(expectations)])
+        told = [*expected(expectations), *(["--case-timeout", case_timeout] if case_timeout else [])]
+        advice = next_step(comparison, [*selection("", target, impl), *told])
         paths = write_upgrade(output, reports, comparison, environments, advice)
     except KeyboardInterrupt:
         fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)
@@ -80,6 +84,7 @@ def bisect(
     target: Target = None,
     impl: Implementation = None,
     expectations: Expected = None,
+    case_timeout: CaseTimeout = None,
     pre: Prereleases = False,
 ) -> None:
     """Which release of which package brought a change?
@@ -104,14 +109,15 @@ def bisect(
         environment = make_environment(Stack(stack, prereleases=pre))
         if environment.python not in known:
             say(f"suites on {','.join(stack)}")
-            known[environment.python] = run_suites(environment, chosen, cache_folder() / f"bisect-{os.getpid()}.json")
+            path = cache_folder() / f"bisect-{os.getpid()}.json"
+            known[environment.python] = run_suites(environment, chosen, path, case_timeout=seconds)
         return known[environment.python]
 
     try:
         check_folder(Path.cwd())
         if clause not in (None, *(judged.id for judged in read_clauses(home()))):
             raise ValueError(f"--clause {clause!r}: no test in suites/ judges it; SPEC.md lists all that there are")
-        chosen = [*selection(select, target, impl), *expected(expectations)]
+        chosen, seconds = [*selection(select, target, impl), *expected(expectations)], limit(case_timeout)
         old, new = (read_pins(read_requirements(text)) for text in (good, bad))
         origin = find_origin(old, new, run, clause, pre)
     except KeyboardInterrupt:
@@ -120,8 +126,13 @@ def bisect(
         fail(str(error))
     finally:
         (cache_folder() / f"bisect-{os.getpid()}.json").unlink(missing_ok=True)
-    typer.echo(describe(origin, chosen))
+    typer.echo(describe(origin, [*chosen, *(["--case-timeout", case_timeout] if case_timeout else [])]))
     raise typer.Exit(0 if origin.certain else 2)
+
+
+def limit(case_timeout: str | None) -> float:
+    """Seconds for a case. Raises `ValueError` for what is no number above 0."""
+    return CASE_TIMEOUT if case_timeout is None else read_seconds(case_timeout)
 
 
 def expected(files: Sequence[Path] | None) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from meshproof.contract import Judgement
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
 from meshproof.observing.programs import Programs
 from meshproof.observing.refusals import Refusals
-from meshproof.observing.seen import Facet, Seen
+from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.start import Start
 from meshproof.observing.training import Training
 
@@ -39,3 +40,7 @@ class Observation(Facet):
     training: Training
     refusals: Refusals
     warnings: tuple[Warned, ...]
+
+
+Outcome: TypeAlias = Observation | Failed | NotExercised
+"""What comes of a case."""

@@ -1,13 +1,12 @@
-"""Observes cases in a process of its own: a crash of that process is a result, and the next case gets a new one.
+"""Observes cases in a process of its own, within a time limit: its crash and its silence are results of one case.
 
 Observations are kept as files in one directory, so that several test processes share them: each case is observed
-once in a run, whoever asks first. The protocol is a line each way: a JSON request, a JSON answer when its file is
+once in a run, whoever asks first. The protocol is a line each way: a JSON request, a word when the answer's file is
 whole.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import pickle
@@ -15,17 +14,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from packaging.version import Version
 
-from meshproof.observing.observation import Observation
-from meshproof.observing.seen import Failed, NotExercised
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, lines, stack, start
+from meshproof.contract import Batch, Evaluation, Tree
+from meshproof.files import replace_pickle
+from meshproof.observing.observation import Outcome
+from meshproof.observing.seen import Failed, Seen
 
 QUICK_CODE = [
     "--xla_backend_optimization_level=0",
@@ -35,11 +39,8 @@ QUICK_CODE = [
 versions the older emitters. What communicates, and the bytes of state and batch, are the same to the last; temporary
 memory is, but for the emitters' few hundred bytes. ``XLA_FLAGS`` of the environment come after these, and so win."""
 
-MOST_MAPS = 32_000
-"""Half the memory maps that Linux allows a process. A program on 8 CPU devices takes dozens to hundreds, and jaxlib
-crashes where it gets no more."""
-
-Outcome = Observation | Failed | NotExercised
+NAMES = {"environment": "a description of the stack", "observation": "an observation", "truth": "a truth"}
+"""What is asked for, in the words of a message."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,26 @@ class Settings:
     """What an observing process is started with. ``devices`` counts virtual CPU devices.
 
     Compiled programs are shared within the run: several cases have the same forward pass, gradients or ``init``.
-    ``compile_cache`` names a folder that keeps them for the next run too.
+    ``compile_cache`` names a folder that keeps them for the next run too. ``case_timeout`` are the seconds that a
+    process has to start, and then for each answer.
     """
 
     implementation: str
     devices: int
     directory: str
     compile_cache: str | None = None
+    case_timeout: float = CASE_TIMEOUT
+
+    @property
+    def compiled(self) -> Path:
+        """The folder of compiled programs."""
+        return Path(self.compile_cache or Path(self.directory) / "compiled")
 
     def environment(self, target: str) -> dict[str, str]:
         """The environment variables of an observing process; set there, never here."""
         variables = os.environ | {
             "JAX_NUM_CPU_DEVICES": str(self.devices),
-            "JAX_COMPILATION_CACHE_DIR": self.compile_cache or str(Path(self.directory) / "compiled"),
+            "JAX_COMPILATION_CACHE_DIR": str(self.compiled),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -75,135 +83,132 @@ class Observer:
 
     def __init__(self, settings: Settings, target: str) -> None:
         self.settings, self.target = settings, target
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.answers: Iterator[str] = iter(())
         self.log: Any = None
+        self.unable: Failed | None = None
 
     def observation(self, case_id: str) -> Outcome:
         """The observation of one case, from its file where somebody has made it already."""
-        return cast(Outcome, self.once(case_id, {"case": case_id}))
+        return cast(Outcome, self.once(case_id, {"ask": "observation", "case": case_id}))
 
     def environment(self) -> dict[str, Any] | Failed:
         """Versions, devices and defaults of the stack, as the observing process sees them."""
-        return cast("dict[str, Any] | Failed", self.once(f"environment:{self.target}", {"environment": True}))
+        return cast("dict[str, Any] | Failed", self.once(f"environment:{self.target}", {"ask": "environment"}))
+
+    def truth(self, case_id: str, batches: tuple[Batch, ...] | None) -> Seen[Path]:
+        """The file of the `Judgement` of a case that was observed, on the batches of then or on others."""
+        return cast("Seen[Path]", self.of_case("truth", case_id, batches))
+
+    def evaluation(self, case_id: str, parameters: Tree) -> Seen[Evaluation]:
+        """What the truth of a case says of these parameters, over the evaluation set."""
+        return cast("Seen[Evaluation]", self.of_case("evaluation", case_id, parameters))
+
+    def of_case(self, ask: str, case_id: str, given: Any) -> Any:
+        """The answer to a request that no other process makes."""
+        path, told = (self.kept(f"{what}:{os.getpid()}:{case_id}") for what in (ask, "given"))
+        replace_pickle(told, given)
+        observation = str(self.kept(case_id))
+        self.ask({"ask": ask, "case": case_id, "given": str(told), "observation": observation, "path": str(path)})
+        return pickle.loads(path.read_bytes())
 
     def once(self, name: str, request: dict[str, Any]) -> Any:
-        """The answer to a request, kept as a file under its name."""
-        path = kept(self.settings.directory, name)
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                self.ask(request | {"path": str(path)})
-            return pickle.loads(path.read_bytes())
+        """The answer to a request, kept as a file under its name; where another process makes it, wait for that."""
+        path = self.kept(name)
+        patience = 2 * self.settings.case_timeout + 4 * GRACE  # the longest that it may take: to start, and to answer
+        try:
+            with FileLock(f"{path}.lock", timeout=patience):
+                if not path.exists():
+                    self.ask(request | {"path": str(path)})
+                return pickle.loads(path.read_bytes())
+        except Timeout:
+            return Failed(
+                f"expected {NAMES[request['ask']]} from another process of this run within {patience:g} s, saw none: "
+                f"it neither answers nor ends; look whether it is stopped"
+            )
+
+    def kept(self, name: str) -> Path:
+        """The file of one answer."""
+        return Path(self.settings.directory) / f"{quote(name, safe='')}.pickle"
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Have the process write the answer's file; where it dies on it, write down of what."""
-        if self.process is None:
-            self.process = self.start()
-        assert self.process.stdin and self.process.stdout
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass
-        if not self.process.stdout.readline():
-            code = self.process.wait()
-            self.process = None
-            write_whole(Path(request["path"]), Failed(f"the observing process {self.cause(code)}"))
+        """Have the process write the answer's file; where it dies or is silent, write down of what."""
+        path, what = Path(request["path"]), NAMES.get(request["ask"], f"an {request['ask']}")
+        path.unlink(missing_ok=True)
+        if self.process is None and self.unable is None:
+            self.start()
+            self.unable = self.heard("an observing process that is ready")
+        failed = self.unable
+        if failed is None:
+            assert self.process and self.process.stdin
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(f"{json.dumps(request)}\n".encode())
+            failed = self.heard(what)
+        if failed:
+            replace_pickle(path, failed)
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self) -> None:
         """A fresh process."""
-        module = ["-X", "faulthandler", "-m", "meshproof.observing.process"]
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the process
-        return subprocess.Popen(
-            [sys.executable, *module, self.settings.implementation, self.target],
+        ends_itself_after = str(self.settings.case_timeout + 6 * GRACE)
+        arguments = [self.settings.implementation, self.target, ends_itself_after]
+        self.process = start(
+            [sys.executable, *TRACEBACK, "-m", "meshproof.observing", *arguments],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
             env=self.settings.environment(self.target),
-            text=True,
         )
+        self.answers = lines(self.process, self.settings.case_timeout)
 
-    def cause(self, code: int) -> str:
+    def heard(self, what: str) -> Failed | None:
+        """Wait until the process says that it is done; why it never will, where that is so."""
+        assert self.process
+        try:
+            word = next(self.answers, "")
+        except TimeoutError:
+            return self.late(what)
+        if not word:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE)
+            code = self.process.returncode
+            self.close()
+            return Failed(f"the observing process {self.cause(code)}")
+        if word == "spent":
+            self.close()
+        return None
+
+    def late(self, what: str) -> Failed:
+        """End the process, and tell where it stood."""
+        assert self.process
+        stopped = abort(self.process)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE)
+        self.close()
+        self.log.seek(0)
+        where = stack(self.log.read())
+        saw = f"its process was stopped by {stopped}" if stopped else "saw none"
+        told = (
+            f"expected {what} within {self.settings.case_timeout:g} s, {saw}; the process was ended, with all that it "
+            f"had started. What is only slow needs a larger --case-timeout."
+        )
+        stood = ["It stood here, the innermost call first:", *where] if where else ["It left no Python stack."]
+        return Failed("\n".join([told, *stood]))
+
+    def cause(self, code: int | None) -> str:
         """How the process ended, and the last that it said: the innermost frames, where it died of a signal."""
         self.log.seek(0)
         said = self.log.read()
-        _, fatal, stack = said.rpartition("Fatal Python error")
-        words = f"{fatal}{stack}".splitlines()[:10] if fatal else said.splitlines()[-10:]
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        _, fatal, printed = said.rpartition("Fatal Python error")
+        words = [f"{fatal}{printed.splitlines()[0]}", *stack(said)][:20] if fatal else said.splitlines()[-10:]
+        how = f"exited with code {code}" if code is None or code >= 0 else f"was killed by {signal.Signals(-code).name}"
         return "\n".join([f"{how}; its last words:", *(words or ["none"])])
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. Every answer is whole, and to take JAX and its programs down in order takes seconds."""
         if self.process is not None:
-            assert self.process.stdin
-            self.process.stdin.close()
-            self.process.wait()
+            end(self.process)
+            for half in self.settings.compiled.glob(f".*.{self.process.pid}.tmp"):
+                half.unlink(missing_ok=True)
             self.process = None
-
-
-def kept(directory: str, name: str) -> Path:
-    """The file of one answer."""
-    return Path(directory) / f"{quote(name, safe='')}.pickle"
-
-
-def write_whole(path: Path, answer: Any) -> None:
-    """Write an answer so that its file is never seen half-written."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
-    temporary.replace(path)
-
-
-def serve(implementation: str, target: str) -> None:
-    """The observing process: answer requests until standard input ends. Strategies print to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    from meshproof.cases import load_cases
-
-    cases = {case.id: case for case in load_cases(implementation, (target,))}
-    gc.freeze()  # what is loaded stays, and need not be searched for garbage again and again
-    gc.set_threshold(100_000)  # nor need what tracing makes, so often: that took a ninth of the time
-    for line in sys.stdin:
-        request = json.loads(line)
-        path = Path(request["path"])
-        if "case" in request:
-            write_whole(path, _observe(cases[request["case"]]))
-            drop_programs()
-        else:
-            from meshproof.observing.stack import describe
-
-            write_whole(path, describe())
-        answers.write("{}\n")
-        answers.flush()
-
-
-def drop_programs(maps: Path = Path("/proc/self/maps"), most: int = MOST_MAPS) -> None:
-    """Forget every compiled program where they take more memory maps than ``most``."""
-    if maps.exists() and len(maps.read_bytes().splitlines()) > most:
-        import jax
-
-        jax.clear_caches()
-
-
-def _observe(case: Any) -> Outcome:
-    import jax
-
-    from meshproof.cases import has_member
-    from meshproof.observing.session import observe
-
-    if case.target == "native" and jax.default_backend() == "cpu":
-        return NotExercised("the host has no accelerator; --target cpu runs on virtual CPU devices")
-    if case.devices > jax.device_count():
-        return NotExercised(
-            f"its mesh needs {case.devices} devices, there are {jax.device_count()} ({jax.default_backend()})"
-        )
-    shape = dict(case.strategy.mesh.shape) if has_member(case.strategy, "mesh") else case.mesh
-    if shape != case.mesh:
-        return Failed(f"mesh_axes is {case.mesh}, but mesh has the axes {shape}; make them the same")
-    try:
-        return observe(case)
-    except Exception as error:
-        return Failed(f"no state could be made: {type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    serve(*sys.argv[1:])
-    os._exit(0)  # every answer is whole; to take JAX and its programs down in order takes seconds

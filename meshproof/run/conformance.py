@@ -20,6 +20,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
+from meshproof.children import read_seconds
 from meshproof.judging.records import Record, record_of
 from meshproof.judging.truths import Truths
 from meshproof.observing.observation import Observation
@@ -51,7 +52,6 @@ class Conformance:
         self.sign: SignOfLife | None = None
         self.begun = False
         self.record: dict[str, Any] | None = None
-        self.truths = Truths()
         self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
 
     @cached_property
@@ -62,6 +62,7 @@ class Conformance:
             devices=self.config.getoption("devices"),
             directory=self.directory,
             compile_cache=str(self.compiled) if self.compiled else None,
+            case_timeout=read_seconds(self.config.getoption("case_timeout")),
         )
 
     @cached_property
@@ -73,6 +74,11 @@ class Conformance:
     def observers(self) -> dict[str, Observer]:
         """An observing process for each target."""
         return {target: Observer(self.settings, target) for target in self.targets}
+
+    @cached_property
+    def truths(self) -> Truths:
+        """What the cases' numbers must be."""
+        return Truths(self.observers)
 
     @property
     def is_worker(self) -> bool:
@@ -101,7 +107,8 @@ class Conformance:
         settings = self.settings
         return [
             f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
-            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'}",
+            f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'} "
+            f"--case-timeout {settings.case_timeout:g}",
             *filter(None, [self.remark]),
         ]
 

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 from meshproof.cases import Case, has_member
 from meshproof.contract import Judgement, Trajectory
 from meshproof.judging.records import Record
-from meshproof.judging.truths import digest
 from meshproof.measures.layout import mesh_axes
 from meshproof.measures.numerics import judge_trajectory
+from meshproof.observing.brought_truth import digest
 from meshproof.observing.layouts import Layouts
-from meshproof.observing.observation import Observation
-from meshproof.observing.process import Outcome
+from meshproof.observing.observation import Observation, Outcome
 from meshproof.observing.programs import Program
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
 from meshproof.report.document import SCHEMA, STATUSES

@@ -13,19 +13,17 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, stack, start
 from meshproof.environments import Environment
 from meshproof.installation import CHECK, import_path
 from meshproof.timing.comparison import Comparison, differences
 from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
-
-PATIENCE = 900.0
-"""Seconds without a word after which a side is given up; compiling may take minutes."""
 
 CONFIRMED = 3
 """*faster* and *slower* need this many times as many pairs of processes as *same* and *cannot tell*."""
@@ -49,14 +47,14 @@ class Paired:
 class Side:
     """One process and the socket to it. Both sides share a GPU, so JAX does not preallocate its memory."""
 
-    def __init__(self, name: str, environment: Environment, arguments: Sequence[str]) -> None:
+    def __init__(self, name: str, environment: Environment, arguments: Sequence[str], patience: float) -> None:
         ours, theirs = socket.socketpair()
-        ours.settimeout(PATIENCE)
-        self.name, self.socket = name, ours
+        ours.settimeout(patience)
+        self.name, self.socket, self.patience, self.asked = name, ours, patience, "collect the benchmarks"
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the side
         fixed = ["-p", "meshproof.timing.turns", "--turns", str(theirs.fileno()), *WITHOUT]
-        self.process = subprocess.Popen(
-            [environment.python, "-m", *arguments, *fixed],
+        self.process = start(
+            [str(environment.python), *TRACEBACK, "-m", *arguments, *fixed],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
@@ -75,17 +73,29 @@ class Side:
             pass
 
     def receive(self) -> dict[str, Any]:
-        """The next event. Raises `AbError` if the process is gone, or silent for `PATIENCE`."""
+        """The next event. Raises `AbError` if the process is gone, or silent for longer than its limit."""
         try:
             line = self.lines.readline()
         except TimeoutError as error:
-            raise AbError(f"--{self.name} says nothing for {PATIENCE:.0f} s\n{self.tail()}") from error
+            raise AbError(self.stood()) from error
         except ConnectionError:
             line = ""
         if not line:
-            code = self.process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE)
+            code = self.process.returncode
             raise AbError(f"the process of --{self.name} ended early, with exit code {code}:\n{self.tail()}")
         return json.loads(line)  # type: ignore[no-any-return]
+
+    def stood(self) -> str:
+        """Where a process stands that says nothing; it is ended for that."""
+        stopped = abort(self.process)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE)
+        self.log.seek(0)
+        how = f"is stopped by {stopped}" if stopped else f"says nothing for {self.patience:g} s"
+        told = f"--{self.name} {how}; it was to {self.asked}. What is only slow needs a larger --case-timeout."
+        return "\n".join([told, "It stood here, the innermost call first:", *stack(self.log.read())])
 
     def tail(self) -> str:
         """The last lines that it printed."""
@@ -93,9 +103,8 @@ class Side:
         return "\n".join(self.log.read().splitlines()[-15:])
 
     def close(self) -> None:
-        """End the process if it runs."""
-        self.process.terminate()
-        self.process.wait()
+        """End the process if it runs, with all that it started."""
+        end(self.process)
         for file in (self.lines, self.socket, self.log):
             file.close()
 
@@ -113,13 +122,14 @@ def run_ab(
     rounds: int,
     sessions: int,
     say: Callable[[str], object] = lambda line: None,
+    case_timeout: float = CASE_TIMEOUT,
 ) -> list[Paired]:
     """Every benchmark that ``python -m`` with these arguments selects, in both environments.
 
     That is done ``sessions`` times in fresh processes.
 
     Those that come out faster or slower are timed in more, until they no longer do, or `CONFIRMED` times as many pairs
-    of processes confirm it. Raises `AbError`.
+    of processes confirm it. Raises `AbError`, also where a process says nothing for ``case_timeout`` seconds.
     """
     found: dict[str, list[Paired]] = {}
     chosen: set[str] | None = None
@@ -131,7 +141,7 @@ def run_ab(
             if not chosen:
                 break
             say(f"processes {i + 1} of at most {CONFIRMED * sessions}: {len(chosen)} to confirm")
-        for paired in _run_session(environments, arguments, rounds, say, chosen):
+        for paired in _run_session(environments, arguments, rounds, say, chosen, case_timeout):
             found.setdefault(paired.comparison.name, []).append(paired)
     return [join(each) for each in found.values()]
 
@@ -155,12 +165,14 @@ def _run_session(
     rounds: int,
     say: Callable[[str], object],
     chosen: Collection[str] | None,
+    patience: float,
 ) -> list[Paired]:
     """One pair of processes. ``chosen`` are the benchmarks to time; ``None``: all that both have."""
-    with ExitStack() as stack:
-        sides = [Side(name, environment, arguments) for name, environment in zip(SIDES, environments, strict=True)]
-        for side in sides:
-            stack.callback(side.close)
+    with ExitStack() as closing:
+        sides: list[Side] = []
+        for name, environment in zip(SIDES, environments, strict=True):
+            sides.append(Side(name, environment, arguments, patience))
+            closing.callback(sides[-1].close)
         collected = [side.receive()["tests"] for side in sides]
         both = [test for test in collected[0] if test in collected[1]]
         if not both:
@@ -172,6 +184,8 @@ def _run_session(
         found = []
         for i, test in enumerate(timed):
             say(f"{i + 1} of {len(timed)}: {test}")
+            for side in sides:
+                side.asked = f"time {test}"
             found.append(_take_turns(test, sides, rounds))
     alone = [(set(collected[0]) - set(both), "missing"), (set(collected[1]) - set(both), "new")]
     return [*found, *(Paired(Comparison(test, outcome)) for tests, outcome in alone for test in sorted(tests))]  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from meshproof.children import CASE_TIMEOUT
 from meshproof.comparison import Change, Comparison, Difference, compare, installed
 from meshproof.comparison.output import markdown
 from meshproof.environments import Environment
@@ -33,13 +34,20 @@ def run_both(
     arguments: Sequence[str],
     folder: Path,
     show: Callable[[str, int], object] = lambda side, percent: None,
+    case_timeout: float = CASE_TIMEOUT,
 ) -> list[dict[str, Any]]:
     """The reports of the old and the new stack, in ``upgrade-from.json`` and ``upgrade-to.json``.
 
     Raises `meshproof.upgrade.runs.RunError`.
     """
     return [
-        run_suites(environment, arguments, folder / f"upgrade-{side}.json", partial(show, side))
+        run_suites(
+            environment,
+            arguments,
+            folder / f"upgrade-{side}.json",
+            partial(show, side),
+            case_timeout=case_timeout,
+        )
         for side, environment in zip(SIDES, environments, strict=True)
     ]
 

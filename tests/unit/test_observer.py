@@ -9,7 +9,8 @@ import jax
 import pytest
 
 from meshproof.cases import Case, load_cases
-from meshproof.observing.process import QUICK_CODE, _observe, drop_programs
+from meshproof.observing.process import QUICK_CODE
+from meshproof.observing.serving import drop_programs, observed
 
 COMPILE = """
 import jax
@@ -56,5 +57,5 @@ def test_programs_are_dropped_before_memory_maps_run_out(tmp_path):
 def test_a_mesh_of_other_axes_is_refused():
     """Where ``mesh_axes`` are not those of ``mesh``, no fact could be charged to an axis."""
     strategy = next(case.strategy for case in load_cases("reference_impl") if case.id == "data_parallel-jax-mlp@data=8")
-    seen = _observe(Case("odd", strategy, {"data": 2, "model": 4}, "cpu"))
+    seen = observed(Case("odd", strategy, {"data": 2, "model": 4}, "cpu"))
     assert "mesh_axes is {'data': 2, 'model': 4}, but mesh has the axes {'data': 8}" in seen.reason

@@ -1,0 +1,140 @@
+"""Child processes that nobody waits for without a limit.
+
+Each leads a process group of its own, so that it ends with all that it started. Where one meets its limit, the Python
+stack of where it stood is had first: SIGABRT makes faulthandler print it, whatever the process is doing, also in C
+code that holds the interpreter's lock; a process that was stopped is resumed for that.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic
+from typing import Any, Final
+
+CASE_TIMEOUT: Final = 900.0
+"""Seconds for one observation where nobody says: fifty times the longest of the book's on two busy cores. Large models
+may compile for minutes."""
+
+GRACE: Final = 10.0
+"""Seconds in which a process must have printed its stack, or must be gone once it is killed."""
+
+TRACEBACK: Final = ("-X", "faulthandler")
+"""What Python is started with so that it prints its stack on SIGABRT."""
+
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*\n((?:  File .*\n?)+)", re.MULTILINE)
+STARTING = re.compile(r'^  File "(<frozen |.*/meshproof/observing/(__main__|serving)\.py")')
+LIBRARY = re.compile(r"/site-packages/(jax|jaxlib|flax|optax)/")
+
+
+def read_seconds(text: str) -> float:
+    """A time limit. Raises ``ValueError`` for what is no number above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"--case-timeout {text}: expected a number of seconds above 0, such as {CASE_TIMEOUT:g}")
+    return seconds
+
+
+def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process that leads a group of its own; ``options`` are those of `subprocess.Popen`."""
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its group at once. One that a driver keeps in the kernel is left behind after `GRACE`."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS denies what is already gone
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+
+
+def abort(process: subprocess.Popen[bytes]) -> str:
+    """Have a process print its stack and end; the name of the signal that had stopped it, if one had."""
+    stopped = stopped_by(process)
+    process.send_signal(signal.SIGABRT)
+    process.send_signal(signal.SIGCONT)
+    return stopped
+
+
+def stopped_by(process: subprocess.Popen[bytes]) -> str:
+    """The signal that stopped a process; empty where it runs, and where the system does not tell."""
+    if not hasattr(os, "waitid"):
+        return ""
+    try:
+        found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return ""
+    return signal.Signals(found.si_status).name if found else ""
+
+
+def lines(process: subprocess.Popen[bytes], patience: float) -> Iterator[str]:
+    """What a process prints, line by line, until it is gone, also where what it started holds its output open.
+
+    Raises ``TimeoutError`` where nothing comes for ``patience`` seconds.
+    """
+    assert process.stdout
+    pending = b""
+    with DefaultSelector() as selector:
+        selector.register(process.stdout, EVENT_READ)
+        until = monotonic() + patience
+        while True:
+            gone = process.poll() is not None
+            if selector.select(0 if gone else min(1.0, max(0.0, until - monotonic()))):
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                *whole, pending = (pending + chunk).split(b"\n")
+                for line in whole:
+                    yield line.decode(errors="replace")
+                if chunk:
+                    until = monotonic() + patience
+                    continue
+                gone = True
+            if gone:
+                break
+            if monotonic() > until:
+                raise TimeoutError
+    if pending:
+        yield pending.decode(errors="replace")
+
+
+def stack(said: str) -> list[str]:
+    """The stack that faulthandler printed last, innermost call first, as lines: the main thread's, then the others'.
+
+    Left out are threads that wait for requests, and of JAX's calls all but the innermost.
+    """
+    printed = said.rpartition("Fatal Python error")[2]
+    found: list[str] = []
+    for calls in sorted(
+        (calls.splitlines() for calls in THREAD.findall(printed)), key=lambda calls: not is_main(calls)
+    ):
+        if not calls[0].endswith(" in listen"):
+            found += ["main thread:" if is_main(calls) else "another thread:", *shortened(calls)]
+    return found
+
+
+def is_main(calls: list[str]) -> bool:
+    """Whether these are the calls of a program's main thread."""
+    return calls[-1].endswith((" in _run_module_as_main", " in <module>"))
+
+
+def shortened(calls: list[str], innermost: int = 3) -> Iterator[str]:
+    """Calls without those that only start a program, and without those of JAX below the innermost."""
+    left_out = 0
+    for place, call in enumerate(calls):
+        if place >= innermost and LIBRARY.search(call):
+            left_out += 1
+        elif not STARTING.search(call):
+            if left_out:
+                yield f"  … {left_out} calls of JAX"
+            left_out = 0
+            yield call
+    if left_out:
+        yield f"  … {left_out} calls of JAX"

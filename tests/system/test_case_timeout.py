@@ -1,0 +1,190 @@
+"""A run cannot hang: a case that never answers is a failed case that says where it stood, and the next is judged."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from filelock import FileLock
+from typer.testing import CliRunner
+
+from meshproof import children
+from meshproof.cli import app
+from meshproof.observing import process
+from meshproof.observing.observation import Failed
+from meshproof.observing.process import Observer, Settings
+from tests.implementations.hanging import GRANDCHILD
+
+HANGING = "tests.implementations.hanging"
+LIMIT = "20"
+LATE = f"expected an observation within {LIMIT} s, saw none"
+CAUGHT = {
+    "in_init": (LATE, "tests/implementations/hanging.py", " in init"),
+    "in_tracing": (LATE, "main thread:\n    File", "tests/implementations/hanging.py", " in step", "calls of JAX"),
+    "in_compilation": (LATE, " in backend_compile_and_load"),
+    "in_a_collective": (LATE, "another thread:", " in never"),
+    "in_code": (LATE, " in init"),
+    "stopped": (f"within {LIMIT} s, its process was stopped by SIGSTOP", " in init"),
+    "in_a_thread_at_exit": ("exited with code 3", "sys.exit(3)"),
+    "in_truth": (f"expected a truth within {LIMIT} s, saw none", " in train"),
+    "asks": ("no state could be made: EOFError",),
+    "reads_donated": (),
+}
+"""What is said of each trainer that hangs. Of `reads_donated` older versions say that it crashed."""
+
+
+def run_suites(path, *arguments, **variables):
+    """The suites on the trainers that hang."""
+    command = [sys.executable, "-m", "pytest", "suites", "-q", "-p", "no:cacheprovider", "--impl", HANGING]
+    command += ["--case-timeout", LIMIT, "--conformance-report", str(path), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables)
+
+
+def read(path):
+    """Each strategy's statuses, and messages of what failed."""
+    found = {}
+    for clause in json.loads(path.read_text(encoding="utf-8"))["clauses"]:
+        for test in clause["tests"]:
+            found.setdefault(test["case"].partition("-")[0], {})[clause["id"]] = test["status"], test["message"]
+    return found
+
+
+def is_gone(pid):
+    """Whether a process has ended, within a moment."""
+    for _ in range(50):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """What a run of two workers finds of every one of them, and the process that one of them started."""
+    folder = tmp_path_factory.mktemp("judged")
+    run = run_suites(
+        folder / "report.json", "-n", "2", "-k", "runs_are_bitwise or test_losses_equal",
+        **{GRANDCHILD: str(folder / "grandchild")},
+    )  # fmt: skip
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
+    return read(folder / "report.json"), int((folder / "grandchild").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_hang_is_a_failed_case_that_says_where(judged, name):
+    """The clauses that ask for it fail, with the limit, the stack and the option; a truth costs no other clause."""
+    clause = "NUM-4" if name == "in_truth" else "NUM-5"
+    status, message = judged[0][name][clause]
+    assert status == "failed" and not [words for words in CAUGHT[name] if words not in message], message
+    if LATE in message:
+        assert "a larger --case-timeout" in message and message.endswith(f"--case-timeout {LIMIT}"), message
+    if name == "in_truth":
+        assert judged[0][name]["NUM-5"][0] == "proved"
+
+
+def test_the_cases_beside_them_are_judged(judged):
+    """What comes after a case that hung, crashed or raised is judged in a process that works."""
+    assert judged[0]["after"]["NUM-5"][0] == "proved"
+    assert {clause: status for clause, (status, _) in judged[0]["judged_after"].items()}["NUM-4"] == "proved"
+
+
+def test_what_a_case_started_ends_with_it(judged):
+    """The whole group of the process."""
+    assert is_gone(judged[1])
+
+
+def test_a_process_in_which_a_step_raised_is_not_used_again(tmp_path):
+    """In one process too: its devices would end no program of the next case."""
+    run = run_suites(tmp_path / "report.json", "-n", "0", "-p", "no:randomly", "-k", "runs_are and (donated or after)")
+    found = read(tmp_path / "report.json")
+    assert found["reads_donated"]["NUM-5"][0] == "failed", run.stdout
+    assert found["after"]["NUM-5"][0] == found["judged_after"]["NUM-5"][0] == "proved", run.stdout
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "soon", "nan", "inf"])
+def test_what_is_no_limit_is_refused(tmp_path, seconds):
+    """Before the first test, by pytest and by each command, with what was expected."""
+    told = f"--case-timeout {seconds}: expected a number of seconds above 0, such as 900"
+    run = run_suites(tmp_path / "report.json", "--case-timeout", seconds)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR and told in run.stderr, run.stderr
+    for words in (
+        ["upgrade", "--from=a", "--to=a"],
+        ["bisect", "--good=a==1", "--bad=a==2"],
+        ["ab", "--from=a", "--to=a"],
+    ):
+        done = CliRunner().invoke(app, [*words, "--case-timeout", seconds])
+        assert done.exit_code == 2 and told in done.stderr, done.output
+
+
+def observer(folder, implementation=HANGING, limit=LIMIT):
+    """One that asks a process with two devices."""
+    return Observer(Settings(implementation, 2, str(folder), case_timeout=float(limit)), "cpu")
+
+
+def test_who_waits_for_another_waits_for_a_while(tmp_path, monkeypatch):
+    """Where whoever observes a case neither answers nor ends, the others are told."""
+    monkeypatch.setattr(process, "GRACE", 0.01)
+    asks = observer(tmp_path, limit=0.1)
+    with FileLock(f"{asks.kept('after')}.lock"):
+        seen = asks.observation("after")
+    assert isinstance(seen, Failed) and "an observation from another process of this run within 0.24 s" in seen.reason
+
+
+def test_who_waits_for_another_gets_its_answer(tmp_path):
+    """That it failed, too."""
+    first, second = observer(tmp_path), observer(tmp_path)
+    process.replace_pickle(first.kept("after"), Failed("it hung"))
+    assert second.observation("after") == Failed("it hung") and second.process is None
+
+
+def test_a_process_that_never_starts_fails_every_case_once(tmp_path, monkeypatch):
+    """Where even the import hangs, the second case is not waited for again."""
+    (tmp_path / "stuck.py").write_text("import threading\nthreading.Event().wait()\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    asks = observer(tmp_path, "stuck", limit=5)
+    first, second = asks.observation("one"), asks.observation("two")
+    assert first == second and "expected an observing process that is ready within 5 s" in first.reason
+    assert "stuck.py" in first.reason
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """An observing process that was asked for the observation of a trainer, and nobody waits for its answer."""
+    started = []
+
+    def ask(name, limit):
+        settings = Settings(HANGING, 2, str(tmp_path))
+        command = [sys.executable, "-X", "faulthandler", "-m", "meshproof.observing", HANGING, "cpu", limit]
+        variables = settings.environment("cpu") | {GRANDCHILD: str(tmp_path / "grandchild")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(children.start(command, env=variables, bufsize=0, **pipes))
+        assert next(children.lines(started[0], 100)) == "ready"
+        request = {"ask": "observation", "case": f"{name}-jax-line@data=2", "path": str(tmp_path / "answer")}
+        started[0].stdin.write(f"{json.dumps(request)}\n".encode())
+        return started[0]
+
+    yield ask
+    for each in started:
+        children.end(each)
+
+
+def test_nothing_survives_who_asked(alone, tmp_path):
+    """Where whoever asked is gone, the process ends, with all that it started, though its case hangs."""
+    asked = alone("in_init", "1000")
+    while not (tmp_path / "grandchild").exists() or not (tmp_path / "grandchild").read_text(encoding="utf-8"):
+        time.sleep(0.1)
+    asked.stdin.close()
+    assert asked.wait(20) == -signal.SIGKILL
+    assert is_gone(int((tmp_path / "grandchild").read_text(encoding="utf-8")))
+
+
+def test_what_cannot_be_told_ends_itself(alone):
+    """Also in C code that keeps the interpreter's lock; it says where it stood."""
+    asked = alone("in_code", "15")
+    assert asked.wait(60) == 1
+    assert " in init" in asked.stderr.read().decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,9 +56,11 @@ def check(words: Words = None) -> None:
     """
     import pytest
 
-    from meshproof.installation import InstallationError, check_folder, locate, settings
+    from meshproof.installation import CHECK, InstallationError, check_folder, is_another_checkout, locate, settings
 
     given = words or []
+    if is_another_checkout(Path.cwd()):
+        raise typer.Exit(subprocess.run([sys.executable, "-m", *CHECK, *given]).returncode)
     try:
         check_folder(Path.cwd())
         arguments = ["-c", str(settings()), *locate(given)]

@@ -259,6 +259,15 @@ def test_a_clause_is_sought_in_the_installed_suites(user):
     assert "--clause 'COM-99': no test in suites/ judges it" in said
 
 
+def test_a_checkout_that_is_not_installed_judges_by_its_own_suites(user):
+    """Whichever meshproof is installed: from there Python imports that of the checkout."""
+    for name in ("meshproof", "reference_impl", "suites", "conftest.py", "pyproject.toml"):
+        (user.here / name).symlink_to(ROOT / name)
+    run = user("meshproof", "check", "suites/test_defaults_are_known.py", "--co")
+    assert run.returncode == 0 and f"suites: {ROOT / 'suites'}\n" in run.stdout, run.stdout + run.stderr
+    assert "rootdir: " + str(user.here) in run.stdout
+
+
 def test_a_checkout_judges_by_its_own_suites(tmp_path):
     """Where meshproof is a checkout, as an editable installation has it, also from another folder."""
     write_trainer(tmp_path, BROKEN)

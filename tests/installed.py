@@ -68,9 +68,9 @@ def main(constraints):
         must("proved clauses", "24 proved" in said and "0 failed" in said, said)
         trainer.write_text(BROKEN, encoding="utf-8")
         said = run(*judge, cwd=empty, code=1)
-        alone = next((line for line in said.splitlines() if line.strip().startswith("alone: ")), "")
-        must("a failure that says how to run it alone", "alone: meshproof check 'suites/test_" in alone, said)
-        words = shlex.split(alone.partition("alone: ")[2])
+        alone = next((line for line in said.splitlines() if line.strip().startswith("run it alone: ")), "")
+        must("a failure that says how to run it alone", "run it alone: meshproof check 'suites/test_" in alone, said)
+        words = shlex.split(alone.partition("run it alone: ")[2])
         said = run(meshproof, *words[1:], cwd=empty, code=1)
         must("the same failure, alone", alone.strip() in said and "1 failed" in said, said)
 

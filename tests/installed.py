@@ -5,6 +5,7 @@ the stack, then a trainer, then the trainer with a fault. Ends with an error whe
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def main(constraints):
     with tempfile.TemporaryDirectory(prefix="meshproof-installed-") as name:
         folder = Path(name)
         environment, empty = folder / "environment", folder / "empty"
+        os.environ["MESHPROOF_CACHE"] = str(folder / "cache")  # no program was compiled before
         empty.mkdir()
         venv.create(environment, with_pip=True)
         python, meshproof = environment / "bin" / "python", environment / "bin" / "meshproof"

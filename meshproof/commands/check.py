@@ -43,8 +43,9 @@ def check(words: Words = None) -> None:
     """Does the stack that is installed here train every parallelism strategy the same way?
 
     Trains every strategy for some steps on virtual CPU devices, with the JAX, Flax and Optax of this environment, and
-    judges what it saw by every clause that applies. All of it takes minutes. The current folder gets a `.pytest_cache`,
-    and no file of it is read but what you name. Exit code 0: no clause failed. 1: one did. Others are pytest's.
+    judges what it saw by every clause that applies. All of it takes minutes. No file of the current folder is read but
+    what you name. It gets a `.pytest_cache`; compiled programs are kept in your cache folder for the next run.
+    Exit code 0: no clause failed. 1: one did. Others are pytest's.
 
     - `meshproof check -k fsdp -n 4`: some strategies, in four processes
 

@@ -61,10 +61,16 @@ def _test_path(word: str) -> Path | None:
     return None
 
 
+def is_another_checkout(folder: Path) -> bool:
+    """Whether a folder is a checkout of Meshproof, and not the one that runs: ``python -m meshproof`` runs it there."""
+    module = folder / PACKAGE.name / Path(__file__).name
+    return module.exists() and not module.samefile(__file__)
+
+
 def check_folder(folder: Path) -> None:
     """Raise `InstallationError` where there are no suites, or a module in this folder hides the installation's own."""
     home()
-    for name in PACKAGES:
+    for name in () if is_another_checkout(folder) else PACKAGES:
         for path in (folder / f"{name}.py", folder / name / "__init__.py"):
             if path.exists() and not path.samefile(PACKAGE.parent / name / "__init__.py"):
                 raise InstallationError(

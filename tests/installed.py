@@ -5,6 +5,7 @@ the stack, then a trainer, then the trainer with a fault. Ends with an error whe
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def main(constraints):
     with tempfile.TemporaryDirectory(prefix="meshproof-installed-") as name:
         folder = Path(name)
         environment, empty = folder / "environment", folder / "empty"
+        os.environ["MESHPROOF_CACHE"] = str(folder / "cache")  # no program was compiled before
         empty.mkdir()
         venv.create(environment, with_pip=True)
         python, meshproof = environment / "bin" / "python", environment / "bin" / "meshproof"
@@ -68,9 +70,9 @@ def main(constraints):
         must("proved clauses", "24 proved" in said and "0 failed" in said, said)
         trainer.write_text(BROKEN, encoding="utf-8")
         said = run(*judge, cwd=empty, code=1)
-        alone = next((line for line in said.splitlines() if line.strip().startswith("alone: ")), "")
-        must("a failure that says how to run it alone", "alone: meshproof check 'suites/test_" in alone, said)
-        words = shlex.split(alone.partition("alone: ")[2])
+        alone = next((line for line in said.splitlines() if line.strip().startswith("run it alone: ")), "")
+        must("a failure that says how to run it alone", "run it alone: meshproof check 'suites/test_" in alone, said)
+        words = shlex.split(alone.partition("run it alone: ")[2])
         said = run(meshproof, *words[1:], cwd=empty, code=1)
         must("the same failure, alone", alone.strip() in said and "1 failed" in said, said)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,8 +43,9 @@ def check(words: Words = None) -> None:
     """Does the stack that is installed here train every parallelism strategy the same way?
 
     Trains every strategy for some steps on virtual CPU devices, with the JAX, Flax and Optax of this environment, and
-    judges what it saw by every clause that applies. All of it takes minutes. The current folder gets a `.pytest_cache`,
-    and no file of it is read but what you name. Exit code 0: no clause failed. 1: one did. Others are pytest's.
+    judges what it saw by every clause that applies. All of it takes minutes. No file of the current folder is read but
+    what you name. It gets a `.pytest_cache`; compiled programs are kept in your cache folder for the next run.
+    Exit code 0: no clause failed. 1: one did. Others are pytest's.
 
     - `meshproof check -k fsdp -n 4`: some strategies, in four processes
 
@@ -55,9 +57,11 @@ def check(words: Words = None) -> None:
     """
     import pytest
 
-    from meshproof.installation import InstallationError, check_folder, locate, settings
+    from meshproof.installation import CHECK, InstallationError, check_folder, is_another_checkout, locate, settings
 
     given = words or []
+    if is_another_checkout(Path.cwd()):
+        raise typer.Exit(subprocess.run([sys.executable, "-m", *CHECK, *given]).returncode)
     try:
         check_folder(Path.cwd())
         arguments = ["-c", str(settings()), *locate(given)]

@@ -124,7 +124,9 @@ def test_a_broken_trainer_fails_with_a_command_that_shows_it_again(user):
     write_trainer(user.here, BROKEN)
     run = user("meshproof", "check", *IMPL, "-k", "batches_are_sharded")
     assert run.returncode == 1 and "SHD-4 is violated" in run.stdout, run.stdout + run.stderr
-    [alone] = [line.partition("alone: ")[2] for line in run.stdout.splitlines() if line.startswith("alone: ")]
+    [alone] = [
+        line.partition("run it alone: ")[2] for line in run.stdout.splitlines() if line.startswith("run it alone: ")
+    ]
     [listed] = [line.partition(" ")[2] for line in run.stdout.splitlines() if line.startswith("FAILED ")]
     assert alone.startswith("meshproof check 'suites/test_batches_are_sharded.py::test_")
     for words in (shlex.split(alone), ["meshproof", "check", listed.partition(" - ")[0], *IMPL]):
@@ -259,6 +261,15 @@ def test_a_clause_is_sought_in_the_installed_suites(user):
     assert "--clause 'COM-99': no test in suites/ judges it" in said
 
 
+def test_a_checkout_that_is_not_installed_judges_by_its_own_suites(user):
+    """Whichever meshproof is installed: from there Python imports that of the checkout."""
+    for name in ("meshproof", "reference_impl", "suites", "conftest.py", "pyproject.toml"):
+        (user.here / name).symlink_to(ROOT / name)
+    run = user("meshproof", "check", "suites/test_defaults_are_known.py", "--co")
+    assert run.returncode == 0 and f"suites: {ROOT / 'suites'}\n" in run.stdout, run.stdout + run.stderr
+    assert "rootdir: " + str(user.here) in run.stdout
+
+
 def test_a_checkout_judges_by_its_own_suites(tmp_path):
     """Where meshproof is a checkout, as an editable installation has it, also from another folder."""
     write_trainer(tmp_path, BROKEN)
@@ -266,5 +277,5 @@ def test_a_checkout_judges_by_its_own_suites(tmp_path):
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=variables)
     assert run.returncode == 1 and f"suites: {ROOT / 'suites'}\n" in run.stdout, run.stdout + run.stderr
-    assert "alone: meshproof check 'suites/test_batches" in run.stdout
+    assert "run it alone: meshproof check 'suites/test_batches" in run.stdout
     assert files(tmp_path) == [".pytest_cache", "my_trainer"]

@@ -14,7 +14,7 @@ from meshproof.judging.records import Record
 from meshproof.measures.layout import LeafLayout
 from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed
 from suites.derived import theory
-from suites.test_fsdp_peaks_below_data_parallel import is_data_parallel_twin
+from suites.test_sharding_lowers_the_peak import is_data_parallel_twin
 
 DERIVED = [case for case in load_cases("reference_impl") if data_axes(case)]
 EXCHANGING = [case for case in DERIVED if exchanges_tokens(case)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from meshproof.cases import load_cases
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("meshproof", "reference_impl", "suites", "benchmarks", "tests", "docs")
 LONGEST = 300
@@ -123,6 +125,22 @@ def test_collecting_is_cheap(tmp_path):
         assert collected.returncode == 0, collected.stdout + collected.stderr
         seconds.append(float(re.search(r"collecting took ([\d.]+) s", collected.stdout)[1]))
     assert min(seconds) < QUICK
+
+
+def strangers(tests, strategies):
+    """What ``-k`` with the name of a strategy chooses though it is of another one."""
+    for test in tests:
+        name, _, case = test.partition("[")
+        yield from (f"-k {strategy}: {test}" for strategy in strategies if strategy in name and strategy not in case)
+
+
+def test_a_strategy_is_chosen_by_its_name(tmp_path):
+    """No suite has the name of a strategy and cases of others: each of those would have to be observed too."""
+    collected = collect(tmp_path, "suites/").stdout
+    tests = re.findall(r"^suites/.*::.*\[.*\]$", collected, re.MULTILINE)
+    strategies = {case.strategy.name for case in load_cases("reference_impl")}
+    assert len(tests) > 1000 and not list(strangers(tests, strategies))
+    assert list(strangers(["suites/test_fsdp_is_small.py::test_fsdp_is_small[zero1-jax-mlp@data=8]"], strategies))
 
 
 def test_started_backend_is_noticed(tmp_path):

@@ -22,7 +22,7 @@ def is_data_parallel_twin(case, other):
 
 
 @pytest.mark.clause("MEM-4", applies=both(moves("parameters", "all-gather"), unless(pipelined)))
-def test_fsdp_peaks_below_data_parallel(case, cases, observation, observe_also, judge):
+def test_sharding_lowers_the_peak(case, cases, observation, observe_also, judge):
     """FSDP's peak memory MUST be below that of data parallelism on as many devices.
 
     Not judged in a pipeline: a stage holds its own layers whole for all microbatches.

@@ -67,6 +67,21 @@ SCATTERED = {
         %entry = s32[1]{0} dynamic-slice(%table, %id), dynamic_slice_sizes={1}
         %offset = s32[] reshape(%entry)""",
     ),
+    # Neither can be evaluated, but both depend on the partition and constants alone.
+    "table too short": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        """%table = s32[4]{0} constant({0, 0, 32, 32})
+        %entry = s32[1]{0} dynamic-slice(%table, %id), dynamic_slice_sizes={1}
+        %offset = s32[] reshape(%entry)""",
+    ),
+    "table of two dimensions": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        """%table = s32[8]{0} constant({0, 0, 0, 0, 32, 32, 32, 32})
+        %rows = s32[2,4]{1,0} reshape(%table)
+        %row = u32[] divide(%id, %four)
+        %entry = s32[1,1]{1,0} dynamic-slice(%rows, %row, %zero), dynamic_slice_sizes={1,1}
+        %offset = s32[] reshape(%entry)""",
+    ),
 }
 
 
@@ -111,44 +126,121 @@ def test_offset_is_followed_into_what_computes_it(runs: str, index: int, operati
     assert entry.operation == operation
 
 
-@pytest.mark.parametrize(("kept", "operation"), [("%o", "reduce-scatter"), ("%x", "all-reduce"), ("%n", "all-reduce")])
-def test_offset_is_followed_out_of_a_loop_that_keeps_it(kept: str, operation: str) -> None:
-    """An offset from before the loop is the own place only if every iteration hands it on untouched."""
-    state = "(s32[], f32[64]{0}, u32[], u32[])"
+NESTED = (
+    FUSED
+    + """
+%outer (c: u32[], d: f32[64], e: u32[]) -> f32[32] {
+  %c = u32[] parameter(0)
+  %d = f32[64]{0} parameter(1)
+  %e = u32[] parameter(2)
+  ROOT %f = f32[32]{0} fusion(%d, %e), kind=kLoop, calls=%take
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "operation"), [("%zero, %r, %row", "reduce-scatter"), ("%row, %r, %zero", "all-reduce")]
+)
+def test_offset_is_followed_out_of_nested_fusions(rows: str, operation: str) -> None:
+    """A parameter of an inner fusion is the argument there, and only that parameter is one of the outer fusion."""
+    uses = f"ROOT %s = f32[32]{{0}} fusion({rows}), kind=kLoop, calls=%outer"
+    (entry,) = census(sliced(uses, "%row = u32[] divide(%id, %four)", NESTED), MESH)
+    assert entry.operation == operation
+
+
+STATE = "(s32[], f32[64]{0}, u32[], u32[])"
+
+
+def in_loop(
+    kept: str = "%o", own: str = "%s", first: str = "tuple(%start, %p, %offset, %size)", after: str = ""
+) -> str:
+    """A loop of two iterations that sums over data into %r, and slices it at %o: at first the device's own place.
+
+    The body takes %o from the tuple `own` and hands on `kept` for it; `first` is the loop's first state. With `after`,
+    the slice is there, after the loop, and the body hands on %r.
+    """
+    uses = f"%d = f32[32]{{0}} {OWN_SLICE.replace('%offset', '%o')}" if not after else ""
     loop = f"""
-%condition (s: {state}) -> pred[] {{
-  %s = {state} parameter(0)
+%condition (s: {STATE}) -> pred[] {{
+  %s = {STATE} parameter(0)
   %i = s32[] get-tuple-element(%s), index=0
   %two = s32[] constant(2)
   ROOT %c = pred[] compare(%i, %two), direction=LT
 }}
 
-%body (s: {state}) -> {state} {{
-  %s = {state} parameter(0)
+%body (s: {STATE}) -> {STATE} {{
+  %s = {STATE} parameter(0)
+  %other = {STATE} custom-call(%s), custom_call_target="x"
   %i = s32[] get-tuple-element(%s), index=0
   %one = s32[] constant(1)
   %next = s32[] add(%i, %one)
   %a = f32[64]{{0}} get-tuple-element(%s), index=1
-  %o = u32[] get-tuple-element(%s), index=2
+  %o = u32[] get-tuple-element({own}), index=2
   %x = u32[] get-tuple-element(%s), index=3
   %n = u32[] negate(%o)
+  %k = u32[] get-tuple-element(%s), index=2
   %r = f32[64]{{0}} all-reduce(%a), {OVER_DATA}
-  %d = f32[32]{{0}} {OWN_SLICE.replace("%offset", "%o")}
-  ROOT %t = {state} tuple(%next, %a, {kept}, %x)
+  {uses}
+  ROOT %t = {STATE} tuple(%next, {"%r" if after else "%a"}, {kept}, %x)
 }}
 """
-    while_ = f"%w = {state} while(%t), condition=%condition, body=%body"
     entry = f"""%p = f32[64]{{0}} parameter(0)
     %id = u32[] partition-id()
     %size = u32[] constant(32)
     %four = u32[] constant(4)
     {OWN_OFFSET}
     %start = s32[] constant(0)
-    %t = {state} tuple(%start, %p, %offset, %size)
-    {while_}
-    ROOT %out = f32[64]{{0}} get-tuple-element(%w), index=1"""
-    (found,) = census(module(entry, ADD + loop), MESH)
+    %t = {STATE} {first}
+    %w = {STATE} while(%t), condition=%condition, body=%body, backend_config={{"known_trip_count":{{"n":"2"}}}}
+    %sum = f32[64]{{0}} get-tuple-element(%w), index=1
+    {after or "ROOT %out = f32[64]{0} copy(%sum)"}"""
+    return module(entry, ADD + loop)
+
+
+LOOPS = {
+    "kept": (in_loop(), "reduce-scatter"),
+    "another element": (in_loop(kept="%x"), "all-reduce"),
+    "computed": (in_loop(kept="%n"), "all-reduce"),
+    "of another tuple": (in_loop(kept="%k", own="%other"), "all-reduce"),
+    "not known before": (in_loop(first="parameter(1)"), "all-reduce"),
+    # The next iteration reads the whole sum.
+    "sliced after the loop": (
+        in_loop(after=f"ROOT %d = f32[32]{{0}} {OWN_SLICE.replace('%r', '%sum')}"),
+        "all-reduce",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "operation"), LOOPS.values(), ids=LOOPS)
+def test_offset_is_followed_out_of_a_loop_that_keeps_it(text: str, operation: str) -> None:
+    """An offset from before the loop is the own place only if every iteration hands it on untouched."""
+    (found,) = census(text, MESH)
     assert (found.operation, found.executions) == (operation, 2)
+
+
+def test_offset_in_a_call_is_not_taken_from_another_argument() -> None:
+    """An element of a call's second tuple is not that of its first, though the call hands it on like a loop."""
+    body = f"""
+%body (s: (u32[], u32[]), t: (u32[], u32[])) -> (u32[], f32[32]) {{
+  %s = (u32[], u32[]) parameter(0)
+  %t = (u32[], u32[]) parameter(1)
+  %o = u32[] get-tuple-element(%t), index=0
+  %q = f32[64]{{0}} iota(), iota_dimension=0
+  %r = f32[64]{{0}} all-reduce(%q), {OVER_DATA}
+  %d = f32[32]{{0}} {OWN_SLICE.replace("%offset", "%o")}
+  ROOT %both = (u32[], f32[32]{{0}}) tuple(%o, %d)
+}}
+"""
+    entry = f"""%id = u32[] partition-id()
+    %size = u32[] constant(32)
+    %four = u32[] constant(4)
+    {OWN_OFFSET}
+    %own = (u32[], u32[]) tuple(%offset, %size)
+    %other = (u32[], u32[]) tuple(%size, %offset)
+    ROOT %both = (u32[], f32[32]{{0}}) call(%own, %other), to_apply=%body"""
+    (found,) = census(module(entry, ADD + body), MESH)
+    assert found.operation == "all-reduce"
 
 
 NOT_SCATTERED = {
@@ -163,6 +255,11 @@ NOT_SCATTERED = {
     "offset partly from data": (
         f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
         "%n = u32[] parameter(1)\n%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %n)",
+    ),
+    "second offset from data": (
+        """%b = f32[8,8]{1,0} bitcast(%r)
+        ROOT %s = f32[4,8]{1,0} dynamic-slice(%b, %offset, %n), dynamic_slice_sizes={4,8}""",
+        "%n = u32[] parameter(1)\n%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %four)",
     ),
     # The column of the partition is its place on model: the members of a data group would all take the same half.
     "other axis": (

@@ -243,6 +243,52 @@ def test_offset_in_a_call_is_not_taken_from_another_argument() -> None:
     assert found.operation == "all-reduce"
 
 
+def called(root: str, calls: str) -> str:
+    """A computation %body(x, o) with an all-reduce over data, %r, and these calls of it."""
+    body = f"""
+%body (x: f32[64], o: u32[]) -> f32[32] {{
+  %x = f32[64]{{0}} parameter(0)
+  %o = u32[] parameter(1)
+  %r = f32[64]{{0}} all-reduce(%x), {OVER_DATA}
+  {root}
+}}
+"""
+    return sliced(calls, OWN_OFFSET, ADD + body).replace(f"%r = f32[64]{{0}} all-reduce(%p), {OVER_DATA}", "")
+
+
+@pytest.mark.parametrize(("second", "operation"), [("", "reduce-scatter"), ("%zero", "all-reduce")])
+def test_offset_from_several_callers_is_unknown(second: str, operation: str) -> None:
+    """A parameter is an argument only where one call hands it over: the slice of a second call is another one."""
+    calls = "%s = f32[32]{0} call(%p, %offset), to_apply=%body\n"
+    calls += f"%u = f32[32]{{0}} call(%p, {second}), to_apply=%body\n" if second else ""
+    own_slice = f"ROOT %d = f32[32]{{0}} {OWN_SLICE.replace('%offset', '%o')}"
+    text = called(own_slice, f"{calls}ROOT %out = f32[32]{{0}} copy(%s)")
+    assert {entry.operation for entry in census(text, MESH)} == {operation}
+
+
+TWO = "(f32[64]{0}, u32[])"
+
+
+@pytest.mark.parametrize(
+    ("root", "operation"),
+    [
+        (f"ROOT %pair = {TWO} tuple(%r, %o)", "reduce-scatter"),
+        (
+            f"""%pair = {TWO} tuple(%r, %o)
+  %seen = {TWO} custom-call(%pair), custom_call_target="x"
+  ROOT %others = {TWO} tuple(%x, %o)""",
+            "all-reduce",
+        ),
+    ],
+)
+def test_sum_leaves_a_call_in_its_root_alone(root: str, operation: str) -> None:
+    """A sum that a call returns is followed to its uses there; in a tuple that stays inside, somebody may read it."""
+    calls = f"""%c = {TWO} call(%p, %offset), to_apply=%body
+        %g = f32[64]{{0}} get-tuple-element(%c), index=0
+        ROOT %d = f32[32]{{0}} {OWN_SLICE.replace("%r", "%g")}"""
+    assert {entry.operation for entry in census(called(root, calls), MESH)} == {operation}
+
+
 NOT_SCATTERED = {
     "used whole beside": (f"%s = f32[32]{{0}} {OWN_SLICE}\nROOT %w = f32[64]{{0}} negate(%r)", OWN_OFFSET),
     "returned whole": (
@@ -265,6 +311,15 @@ NOT_SCATTERED = {
     "other axis": (
         f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
         "%column = u32[] remainder(%id, %four)\n%offset = u32[] multiply(%column, %size)",
+    ),
+    "other axis through a broadcast": (
+        f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
+        """%wide = u32[1]{0} broadcast(%id), dimensions={}
+        %fours = u32[1]{0} broadcast(%four), dimensions={}
+        %sizes = u32[1]{0} broadcast(%size), dimensions={}
+        %column = u32[1]{0} remainder(%wide, %fours)
+        %columns = u32[1]{0} multiply(%column, %sizes)
+        %offset = u32[] reshape(%columns)""",
     ),
     "other axis by table": (
         f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
@@ -332,11 +387,16 @@ def test_sum_of_padded_shards_is_an_all_gather() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [padded("1", "divide"), padded("0", "remainder"), padded("0", "divide", "multiply")],
-    ids=["not zeros", "the same place", "no sum"],
+    [
+        padded("1", "divide"),
+        padded("0", "remainder"),
+        padded("0", "divide", "multiply"),
+        padded("0", "divide").replace("f32[32]", "f32[16]"),
+    ],
+    ids=["not zeros", "the same place", "no sum", "less than its share"],
 )
 def test_other_sums_are_no_all_gather(text: str) -> None:
-    """Shards written over anything but zeros, at the same place, or multiplied are an all-reduce."""
+    """Shards written over anything but zeros, at the same place, multiplied or too small are an all-reduce."""
     (entry,) = census(text, MESH)
     assert entry.operation == "all-reduce"
 

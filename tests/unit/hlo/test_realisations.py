@@ -5,7 +5,7 @@ import re
 import pytest
 
 from meshproof.hlo import HloError, census
-from tests.unit.hlo.texts import ADD, module, stored
+from tests.unit.hlo.texts import ADD, EVERYBODY, module, stored
 
 MESH = {"data": 2, "model": 4}
 OVER_DATA = "channel_id=1, replica_groups=[4,2]<=[2,4]T(1,0), use_global_device_ids=true, to_apply=%add"
@@ -418,3 +418,13 @@ def test_asynchronous_chain_is_counted_once() -> None:
     assert sum(e.executions or 0 for e in found) == 2
     with pytest.raises(HloError, match="whose start is not in the text"):
         census(text.replace('"AsyncCollectiveStart"', '"SomethingElse"'), {"data": 8})
+
+
+def test_fusion_that_continues_one_collective_and_holds_another_is_refused() -> None:
+    """The second one would not be counted: it is an error."""
+    text = stored("tpu-0.12.0.1-two_layers")
+    body = re.search(r"\{\n((?:  [^\n]*\n)+)(  ROOT [^\n]*AsyncCollectiveDone|  [^\n]*AsyncCollectiveDone)", text)
+    assert body is not None
+    second = f"  %zero.s = f32[64]{{0}} constant(0)\n  %second = f32[64]{{0}} all-reduce(%zero.s), {EVERYBODY}\n"
+    with pytest.raises(HloError, match="continues one collective and holds another"):
+        census(text.replace(body[1], body[1] + second), {"data": 8})

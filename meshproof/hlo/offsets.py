@@ -92,7 +92,7 @@ def _depends(at: Reached) -> bool | None:
             return True
         case "constant" | "replica-id" | "iota":
             return False
-        case "parameter" | "get-tuple-element":
+        case "get-tuple-element":
             return None
     parts = [_depends(operand) for operand in at.operands]
     return None if not parts or None in parts else any(parts)

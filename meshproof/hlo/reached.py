@@ -54,7 +54,7 @@ class Reached(NamedTuple):
     def _across_a_border(self) -> Reached | None:
         """From a fusion to its root, from a parameter to its argument, from what a loop keeps to what it was given."""
         instruction = self.instruction
-        if instruction.opcode in _ENTERED and not instruction.type_text.startswith("("):
+        if instruction.opcode in _ENTERED:
             return self.into(instruction.called.root)
         if instruction.opcode == "parameter":
             caller = self.caller
@@ -65,7 +65,7 @@ class Reached(NamedTuple):
         if whole.instruction.opcode in _ENTERED:
             root = whole.into(whole.instruction.called.root)
             return root.operand(instruction.tuple_index) if root.instruction.opcode == "tuple" else None
-        return _before_loop(instruction) if not self.inside else None
+        return _before_loop(instruction)
 
 
 def _before_loop(taken: Instruction) -> Reached | None:

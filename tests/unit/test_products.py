@@ -50,6 +50,7 @@ def test_unknown_counts_are_unknown():
     [
         (loop().replace("tuple(%start, %p)", "tuple(%lost, %p)"), "operand lost is not defined"),
         (loop().replace("tuple(%start, %p)", "tuple(%w, %p)"), "operand w is not defined before"),
+        (loop().replace("tuple(%start, %p)", "tuple(%t, %p)"), "operand t is not defined before"),
         (loop().replace("tuple(%start, %p)", "tuple()"), "expected an operand 0, saw 0"),
         (loop().replace("all-reduce(%x)", "call(%x)").replace("to_apply=%add", "to_apply=%body"), "calls itself"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from meshproof.hlo import HloError, census
 from meshproof.hlo.host_transfers import host_transfers
-from tests.unit.hlo.texts import all_reduce, module, stored
+from tests.unit.hlo.texts import ADD, all_reduce, module, stored
 
 MESH = {"data": 2, "model": 4}
 
@@ -227,3 +227,33 @@ def test_ragged_sizes_are_unknown() -> None:
     )
     (entry,) = census(text, {"data": 8})
     assert (entry.operation, entry.executions, entry.tensors, entry.bytes) == ("ragged-all-to-all", 1, 1, None)
+
+
+def test_tensors_of_an_asynchronous_collective_have_the_phases_of_their_takers() -> None:
+    """What takes an element of a done says to which phase the tensor belongs."""
+    text = module(
+        """%p = f32[64]{0} parameter(0)
+        %s = (f32[64]{0}, f32[64]{0}) all-reduce-start(%p, %p), <everybody>
+        %d = (f32[64]{0}, f32[64]{0}) all-reduce-done(%s)
+        %g = f32[64]{0} get-tuple-element(%d), index=0, metadata={op_name="jit(step)/optimizer/add"}
+        ROOT %h = f32[64]{0} get-tuple-element(%d), index=1, metadata={op_name="jit(step)/jvp(forward)/add"}"""
+    )
+    assert {(entry.phase, entry.tensors) for entry in census(text, {"data": 8})} == {("optimizer", 1), ("forward", 1)}
+
+
+@pytest.mark.parametrize(("packed", "tensors"), [("%a, %b", 2), ("%a, %a", 2), ("%a, %b, %a", 1)])
+def test_vectors_packed_by_a_fusion_are_its_operands(packed: str, tensors: int) -> None:
+    """A concatenation in a fusion carries the fusion's operands only where it has as many."""
+    size = 64 * len(packed.split())
+    fused = f"""
+%pack (a: f32[64], b: f32[64]) -> f32[{size}] {{
+  %a = f32[64]{{0}} parameter(0)
+  %b = f32[64]{{0}} parameter(1)
+  ROOT %c = f32[{size}]{{0}} concatenate({packed}), dimensions={{0}}
+}}
+"""
+    entry = f"""%p = f32[64]{{0}} parameter(0)
+    %f = f32[{size}]{{0}} fusion(%p, %p), kind=kLoop, calls=%pack
+    ROOT %r = f32[{size}]{{0}} all-reduce(%f), <everybody>"""
+    (found,) = census(module(entry, ADD + fused), {"data": 8})
+    assert (found.tensors, found.bytes) == (tensors, 4 * size)

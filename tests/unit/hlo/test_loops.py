@@ -95,6 +95,10 @@ UNKNOWN = {
     "start is data": loop(start="%start = s32[] convert(%p)"),
     "step is data": loop(step="%k = s32[] convert(%x)\n  %next = s32[] add(%i, %k)"),
     "step is a product": loop(step="%k = s32[] constant(2)\n  %next = s32[] multiply(%i, %k)"),
+    "step from another element": loop(
+        step="%j = s32[] get-tuple-element(%s), index=1\n  %k = s32[] constant(1)\n  %next = s32[] add(%j, %k)"
+    ),
+    "subtracted from a constant": loop(step="%k = s32[] constant(7)\n  %next = s32[] subtract(%k, %i)"),
     "steps away": loop(step="%k = s32[] constant(-1)\n  %next = s32[] add(%i, %k)"),
     "stands still": loop(step="%k = s32[] constant(0)\n  %next = s32[] add(%i, %k)"),
     "equality": loop(direction="EQ"),
@@ -108,6 +112,18 @@ def test_unknown_trip_count_is_unknown(text: str) -> None:
     (entry,) = census(text, {"data": 8})
     assert (entry.operation, entry.axes) == ("all-reduce", ("data",))
     assert (entry.executions, entry.tensors, entry.bytes) == (None, None, None)
+
+
+def test_first_value_from_a_call_is_unknown() -> None:
+    """A loop in a called computation may start from anything that its callers hand it."""
+    start = "%s.1 = (s32[], f32[64]{0}) parameter(1)\n%start = s32[] get-tuple-element(%s.1), index=0"
+    bodies, entry = loop(start=start).removeprefix("HloModule test, num_partitions=8\n").split("\nENTRY %main")
+    caller = """%p = f32[64]{0} parameter(0)
+    %zero = s32[] constant(0)
+    %s = (s32[], f32[64]{0}) tuple(%zero, %p)
+    ROOT %r = f32[64]{0} call(%p, %s), to_apply=%called"""
+    (entry,) = census(module(caller, f"{bodies}\n%called{entry}"), {"data": 8})
+    assert entry.executions is None
 
 
 def test_loop_that_never_runs_moves_nothing() -> None:

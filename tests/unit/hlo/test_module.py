@@ -42,7 +42,8 @@ def test_elements_of_a_tuple_are_found_by_their_takers() -> None:
     taken = read("%i = f32[64]{0} get-tuple-element(%t), index=1")
     (whole,) = taken.operands
     assert taken.computation.takers == {whole: {1: [taken]}}
-    assert read("%i = (f32[64]{0}, f32[64]{0}) copy(%t)").computation.takers == {}
+    also_whole = "%i = (f32[64]{0}, f32[64]{0}) copy(%t)\n%g = f32[64]{0} get-tuple-element(%t), index=1"
+    assert read(also_whole).computation.takers == {}
 
 
 def test_literals_are_no_operands() -> None:

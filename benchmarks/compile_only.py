@@ -95,13 +95,9 @@ def cudnn() -> Iterator[None]:
 
 def moved_bytes(text: str) -> int:
     """Bytes that the operations of a program's entry computation read and write: all operands and results."""
-    sizes: dict[str, int] = {}
-    moved = 0
-    for instruction in parse(text).entry.instructions:
-        sizes[instruction.name] = sum(shape.bytes for shape in instruction.shapes)
-        if instruction.opcode not in STANDS_FOR_ANOTHER:
-            moved += sizes[instruction.name] + sum(sizes[name] for name in instruction.operands)
-    return moved
+    moving = [each for each in parse(text).entry.instructions if each.opcode not in STANDS_FOR_ANOTHER]
+    arrays = [array for each in moving for array in (each, *each.operands)]
+    return sum(shape.bytes for array in arrays for shape in array.shapes)
 
 
 def compile_step(size: str, rematerialised: bool, devices: list[Any]) -> tuple[Any, Any, float]:

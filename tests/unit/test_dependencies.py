@@ -3,6 +3,7 @@
 import ast
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -18,6 +19,8 @@ EXTRAS = {"meshproof/plots/": "plots", "benchmarks/peers/": "peers"}
 
 PACKAGES = {"meshproof", "reference_impl"}
 """What of the house may be named: the suites and benchmarks have other names in the wheel, and import relatively."""
+
+installed = cache(packages_distributions)
 
 
 def required(name):
@@ -38,7 +41,7 @@ def imports(source):
 
 def undeclared(name, source):
     """The imports of a file that no requirement brings; what is not installed is taken by its name."""
-    known = packages_distributions()
+    known = installed()
     for imported in imports(source):
         brought = {canonicalize_name(each) for each in known.get(imported, [imported])}
         if imported not in PACKAGES and not brought & required(name):

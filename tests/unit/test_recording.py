@@ -8,7 +8,7 @@ import pytest
 
 from meshproof.cases import Case
 from meshproof.contract import nest
-from meshproof.judging.truths import digest
+from meshproof.observing.brought_truth import digest
 from meshproof.observing.session import observe
 from meshproof.run.recording import case_entry
 from tests.implementations.minimal import Trainer

@@ -126,13 +126,13 @@ def told(failures, name, clause):
     return failures[case][clause]
 
 
-@pytest.mark.parametrize("case", CAUGHT_BY)
-def test_each_fault_is_caught_by_its_clauses(failures, case):
+@pytest.mark.parametrize("planted", CAUGHT_BY)
+def test_each_fault_is_caught_by_its_clauses(failures, planted):
     """A saboteur fails each clause named beside it, and a healthy strategy fails none."""
-    if CAUGHT_BY[case]:
-        assert CAUGHT_BY[case] <= failures[case].keys()
+    if CAUGHT_BY[planted]:
+        assert CAUGHT_BY[planted] <= failures[planted].keys()
     else:
-        assert failures[case] == {}
+        assert failures[planted] == {}
 
 
 def test_a_flipped_default_is_the_stacks_fault_alone(failures):

@@ -4,6 +4,7 @@ And what several of them start from: files of a run that was timed, and of a rep
 """
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,27 @@ from tests.timings import save
 
 settings.register_profile("untimed", deadline=None)  # on a busy machine any example may be slow
 settings.load_profile("untimed")
+
+ANY_STACK = {
+    "system": "bisect browser ci_recipes html_in_browser plots_command timing_plugin",
+    "unit": "baselines compare dependencies documents expectations_update files html language progress ratios "
+    "report_damage saved_runs spec witness",
+    "unit/benchmarks": "page",
+    "unit/hlo": "arrays cli collectives fuzz loops module realisations replica_groups speed",
+}
+"""The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
+
+Each runs on one stack in CI. All other tests run on both."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what need not run on a second stack."""
+    here = Path(__file__).parent
+    files = {here / folder / f"test_{name}.py" for folder, names in ANY_STACK.items() for name in names.split()}
+    for item in items:
+        if item.path in files:
+            item.add_marker(pytest.mark.any_stack)
 
 
 def pytest_addoption(parser):

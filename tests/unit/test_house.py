@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshproof.cases import load_cases
+from tests.conftest import ANY_STACK
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("meshproof", "reference_impl", "suites", "benchmarks", "tests", "docs")
@@ -150,3 +151,26 @@ def test_started_backend_is_noticed(tmp_path):
     collected = collect(tmp_path, suite)
     assert collected.returncode != 0
     assert "none_may_start" in collected.stdout
+
+
+def stack_packages(source):
+    """The packages of the stack that a file of tests names, itself or by the book, the suites or planted faults."""
+    return set(
+        re.findall(r"^ *(?:from|import) (jax|flax|optax|orbax|reference_impl|suites|tests\.saboteurs)", source, re.M)
+    )
+
+
+def test_tests_of_one_stack_use_no_package_of_it():
+    """What CI runs on one stack only names nothing that differs on another; and every file of the table is there."""
+    for folder, names in ANY_STACK.items():
+        for name in names.split():
+            path = ROOT / "tests" / folder / f"test_{name}.py"
+            assert not stack_packages(path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize(
+    "line", ["import jax", "    from flax import nnx", "from reference_impl.truth import MLPTruth"]
+)
+def test_package_of_the_stack_is_noticed(line):
+    """Wherever it is imported."""
+    assert stack_packages(f"import json\n{line}\n")

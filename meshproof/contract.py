@@ -161,7 +161,7 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ReferenceTrajectory:
     """The numbers that a run must compute, in float64, and the standard deviation that float32 rounding gives each."""
 
     value: Trajectory
@@ -205,7 +205,7 @@ class Truth(Protocol):
     def initial_parameters(self) -> Tree:
         """Canonical float32 start values, the same on every version of the stack."""
 
-    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> ReferenceTrajectory:
         """Train one step per batch from ``parameters``."""
 
 

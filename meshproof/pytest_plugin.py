@@ -14,7 +14,7 @@ import pytest
 
 from meshproof.cases import REFERENCE, TARGETS, Case
 from meshproof.children import CASE_TIMEOUT, read_seconds
-from meshproof.contract import Batch, Evaluation, Judgement, Tree
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
@@ -111,7 +111,7 @@ def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Obs
 
 
 @pytest.fixture
-def truth(case: Case, observation: Observation, conformance: Conformance, judge: Judge) -> Judgement:
+def truth(case: Case, observation: Observation, conformance: Conformance, judge: Judge) -> ReferenceTrajectory:
     """The case's truth: the numbers that it must compute."""
     return judge.see(conformance.truths.of(case, observation))
 
@@ -119,7 +119,7 @@ def truth(case: Case, observation: Observation, conformance: Conformance, judge:
 @pytest.fixture
 def truth_of(
     case: Case, observation: Observation, conformance: Conformance, judge: Judge
-) -> Callable[[Iterable[Batch]], Judgement]:
+) -> Callable[[Iterable[Batch]], ReferenceTrajectory]:
     """The case's truth on other batches."""
     return lambda batches: judge.see(conformance.truths.of(case, observation, batches))
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Evaluation, Judgement, Tree
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer
 from meshproof.observing.seen import NotSupported, Seen
@@ -22,9 +22,11 @@ class Truths:
 
     def __init__(self, observers: Mapping[str, Observer]) -> None:
         self.observers = observers
-        self.usual: dict[str, Seen[Judgement]] = {}
+        self.usual: dict[str, Seen[ReferenceTrajectory]] = {}
 
-    def of(self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None) -> Seen[Judgement]:
+    def of(
+        self, case: Case, observation: Observation, batches: Iterable[Batch] | None = None
+    ) -> Seen[ReferenceTrajectory]:
         """Trained from the canonical values where the strategy can load them, else from what its ``init`` made.
 
         On the batches that the strategy was observed on, or on others.
@@ -39,7 +41,7 @@ class Truths:
             self.usual[case.id] = self.trained(case)
         return self.usual[case.id]
 
-    def trained(self, case: Case, batches: tuple[Batch, ...] | None = None) -> Seen[Judgement]:
+    def trained(self, case: Case, batches: tuple[Batch, ...] | None = None) -> Seen[ReferenceTrajectory]:
         """The truth of a case; or what it raised and where, what its result lacks, or where it met its time limit."""
         seen = self.observers[case.target].truth(case.id, batches)
         return read(seen) if isinstance(seen, Path) else seen
@@ -52,7 +54,7 @@ class Truths:
 
 
 @cache
-def read(path: Path) -> Judgement:
-    """A judgement that several cases share."""
-    judgement: Judgement = pickle.loads(path.read_bytes())
-    return judgement
+def read(path: Path) -> ReferenceTrajectory:
+    """A reference trajectory that several cases share."""
+    reference: ReferenceTrajectory = pickle.loads(path.read_bytes())
+    return reference

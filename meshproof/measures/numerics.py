@@ -1,7 +1,7 @@
 """The judge of numbers: error bounds and bitwise comparison.
 
 A leaf is judged as one vector: its error is the Frobenius norm of observed − truth, in float64. The bound is `MULTIPLE`
-times the norm of the standard deviations that float32 rounding explains (`contract.Judgement.rounding`). For
+times the norm of the standard deviations that float32 rounding explains (`contract.ReferenceTrajectory.rounding`). For
 independent errors E‖error‖² = ‖deviations‖², so a correct run stays near or below one deviation.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from meshproof.contract import Judgement, Leaves, Trajectory
+from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory
 from meshproof.measures.verdicts import Failure, LeafRecord, Verdict, ratio
 
 MULTIPLE = 6.0
@@ -59,13 +59,15 @@ def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss",
     return judge({"loss": observed}, {"loss": np.asarray(truth)}, {"loss": np.asarray(rounding)}, part, vacuous)
 
 
-def judge_trajectory(observed: Trajectory, judgement: Judgement, vacuous: float = VACUOUS) -> tuple[Verdict, ...]:
+def judge_trajectory(
+    observed: Trajectory, reference: ReferenceTrajectory, vacuous: float = VACUOUS
+) -> tuple[Verdict, ...]:
     """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
 
     First the gradients of step 1, then for each step the loss, the optimizer state and the parameters.
     Raises ``ValueError`` if the numbers of steps differ.
     """
-    true, rounding = judgement.value, judgement.rounding
+    true, rounding = reference.value, reference.rounding
     if len(observed.steps) != len(true.steps):
         raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
     verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous)]

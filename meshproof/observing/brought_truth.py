@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Tree, Truth, leaves, nest
 from meshproof.files import replace_pickle
-from meshproof.observing.members import canonical, judgement, origin
+from meshproof.observing.members import canonical, origin, reference_trajectory
 from meshproof.observing.seen import Failed, NotSupported, Seen
 from meshproof.observing.subject import STEPS
 from meshproof.observing.training import evaluation_set
@@ -30,10 +30,10 @@ class BroughtTruths:
         self.trained: dict[tuple[Any, str], tuple[Truth, Path]] = {}
 
     def train(self, case: Case, batches: Sequence[Batch] | None, observation: Path) -> Seen[Path]:
-        """The file of the `Judgement`; or what the truth raised and where, or what its result lacks.
+        """The file of the `ReferenceTrajectory`; or what the truth raised and where, or what its result lacks.
 
         Trained from the canonical values where the strategy can load them, else from what its ``init`` made when it was
-        observed; on the batches that it was observed on, or on others. Cases that share a judgement share its file.
+        observed; on the batches that it was observed on, or on others. Cases that share a reference trajectory share its file.
         """
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
 
@@ -47,8 +47,8 @@ class BroughtTruths:
             given = tuple(case.strategy.batches(STEPS) if batches is None else batches)
             key = (identity(truth), digest([start, *given]))
             if key not in self.trained:
-                path = observation.parent / f"judgement-{os.getpid()}-{len(self.trained)}.pickle"
-                replace_pickle(path, judgement(truth.train(nest(start), given), len(given)))
+                path = observation.parent / f"reference-{os.getpid()}-{len(self.trained)}.pickle"
+                replace_pickle(path, reference_trajectory(truth.train(nest(start), given), len(given)))
                 self.trained[key] = truth, path
             return self.trained[key][1]
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from meshproof.cases import has_member
-from meshproof.contract import Batch, Judgement, Part, Trajectory, Tree, leaves
+from meshproof.contract import Batch, Part, ReferenceTrajectory, Trajectory, Tree, leaves
 from meshproof.observing.seen import NotSupported
 
 
@@ -96,12 +96,12 @@ def no_layout(part: Part, found: Mapping[str, Any]) -> NotSupported | None:
     return None
 
 
-def judgement(returned: Any, steps: int) -> Judgement:
+def reference_trajectory(returned: Any, steps: int) -> ReferenceTrajectory:
     """What ``truth.train`` returned for as many batches. Raises ``TypeError`` or ``ValueError``."""
-    if not isinstance(returned, Judgement):
+    if not isinstance(returned, ReferenceTrajectory):
         raise TypeError(
-            f"train returned {shown(returned)}, expected a Judgement; return Judgement(value, rounding), both of them "
-            f"a Trajectory"
+            f"train returned {shown(returned)}, expected a ReferenceTrajectory; "
+            f"return ReferenceTrajectory(value, rounding), both of them a Trajectory"
         )
     value, rounding = with_scalars(returned.value), with_scalars(returned.rounding)
     for what, trajectory in (("value", value), ("rounding", rounding)):
@@ -114,7 +114,7 @@ def judgement(returned: Any, steps: int) -> Judgement:
             raise ValueError(
                 f"{leaf}: its rounding has {has}, its value {expected}; return a deviation of each element"
             )
-    return Judgement(value, rounding)
+    return ReferenceTrajectory(value, rounding)
 
 
 def with_scalars(given: Trajectory) -> Trajectory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from meshproof.contract import Judgement
+from meshproof.contract import ReferenceTrajectory
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
 from meshproof.observing.programs import Programs
@@ -35,7 +35,7 @@ class Observation(Facet):
     initialisation: Initialisation
     start: Start
     programs: Programs
-    single_device_truth: Seen[Judgement]
+    single_device_truth: Seen[ReferenceTrajectory]
     gradients: Gradients
     training: Training
     refusals: Refusals

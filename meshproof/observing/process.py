@@ -97,7 +97,7 @@ class Observer:
         return cast("dict[str, Any] | Failed", self.once(f"environment:{self.target}", {"ask": "environment"}))
 
     def truth(self, case_id: str, batches: tuple[Batch, ...] | None) -> Seen[Path]:
-        """The file of the `Judgement` of a case that was observed, on the batches of then or on others."""
+        """The file of the `ReferenceTrajectory` of a case that was observed, on the batches of then or on others."""
         return cast("Seen[Path]", self.of_case("truth", case_id, batches))
 
     def evaluation(self, case_id: str, parameters: Tree) -> Seen[Evaluation]:

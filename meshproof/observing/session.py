@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 
 from meshproof.cases import Case
-from meshproof.contract import Judgement, Leaves
+from meshproof.contract import Leaves, ReferenceTrajectory
 from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
 from meshproof.observing.observation import Observation, Warned
@@ -58,7 +58,7 @@ def observe(case: Case) -> Observation:
     )
 
 
-def _single_device_truth(subject: Subject, start: Leaves) -> Seen[Judgement]:
+def _single_device_truth(subject: Subject, start: Leaves) -> Seen[ReferenceTrajectory]:
     if subject.has("truth"):
         return NotSupported("the implementation brings its truth")
     return subject.attempt(lambda: measure(subject.case, start, subject.host_batches), "single_device")

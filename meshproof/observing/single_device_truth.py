@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Judgement, Leaves, Step, Trajectory, Tree, leaves, nest
+from meshproof.contract import Batch, Leaves, ReferenceTrajectory, Step, Trajectory, Tree, leaves, nest
 from meshproof.hlo.arrays import element_types
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
 from meshproof.observing.seen import NotSupported
@@ -35,7 +35,7 @@ MOVED = 1 / 12
 """The chance of moving by one ulp: the error has the variance ulp²/12, that of one rounding to nearest."""
 
 
-def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> Judgement | NotSupported:
+def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> ReferenceTrajectory | NotSupported:
     """Train ``single_device`` on these batches from these values, in float64 and, moved, in float32.
 
     Raises ``ValueError`` where that is no single device. What cannot be done in float64 is not supported, and why.
@@ -59,7 +59,7 @@ def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> Judgement | 
         return NotSupported(f"single_device('float64') raised {type(error).__name__}: {error}")
     if narrow:
         return NotSupported(f"single_device('float64') does not compute in float64: its step has {', '.join(narrow)}")
-    return Judgement(true, deviations(true, draws))
+    return ReferenceTrajectory(true, deviations(true, draws))
 
 
 def unsuitable(case: Case, start: Leaves) -> str:

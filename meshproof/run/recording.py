@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Judgement, Trajectory
+from meshproof.contract import ReferenceTrajectory, Trajectory
 from meshproof.judging.records import Record
 from meshproof.measures.layout import mesh_axes
 from meshproof.measures.numerics import judge_trajectory
@@ -65,7 +65,7 @@ def _clause(clause: str, statement: str, records: list[Record]) -> dict[str, Any
     }
 
 
-def case_entry(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> dict[str, Any]:
+def case_entry(case: Case, outcome: Outcome, truth: Seen[ReferenceTrajectory] | None) -> dict[str, Any]:
     """A case's part of the report: its observation, and its distance from its truth, if it has one."""
     entry: dict[str, Any] = {
         "id": case.id,
@@ -84,20 +84,20 @@ def case_entry(case: Case, outcome: Outcome, truth: Seen[Judgement] | None) -> d
     return entry | empty | _observed(outcome, case.mesh, truth) | {"problem": _problem(outcome)}
 
 
-def _source(case: Case, truth: Seen[Judgement] | None) -> str | None:
+def _source(case: Case, truth: Seen[ReferenceTrajectory] | None) -> str | None:
     """Where the case's truth comes from: ``brought``, ``single_device``, or ``None`` if it has none."""
-    if not isinstance(truth, Judgement):
+    if not isinstance(truth, ReferenceTrajectory):
         return None
     return "brought" if has_member(case.strategy, "truth") else "single_device"
 
 
-def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[Judgement] | None) -> dict[str, Any]:
+def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[ReferenceTrajectory] | None) -> dict[str, Any]:
     observed: dict[str, Any] = {"warnings": [asdict(warned) for warned in seen.warnings]}
     steps, gradients = _known(seen.training.steps), _known(seen.gradients.values)
     if steps is not None:
         observed["losses"] = [step.loss for step in steps]
         observed["digest"] = digest([steps[-1].parameters, steps[-1].optimizer_state])
-    if steps is not None and isinstance(truth, Judgement):
+    if steps is not None and isinstance(truth, ReferenceTrajectory):
         observed["expected_losses"] = [step.loss for step in truth.value.steps]
         verdicts = judge_trajectory(Trajectory(gradients or {}, steps), truth)
         observed["errors"] = {

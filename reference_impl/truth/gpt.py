@@ -16,7 +16,7 @@ from math import sqrt
 
 import numpy as np
 
-from meshproof.contract import Batch, Judgement, Tree
+from meshproof.contract import Batch, ReferenceTrajectory, Tree
 
 from .data import draw_bell, draw_chains
 from .judge import ModelTruth, check_labels
@@ -113,7 +113,7 @@ class GPTTruth(ModelTruth):
         for name in ("x", "y"):
             check_labels(f"batch {number} {name}", np.asarray(batch[name]), (examples, self.length), self.vocab)
 
-    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> ReferenceTrajectory:
         """As every truth; with dropout each batch is told how many steps were taken before it."""
         numbered = [{**batch, "step": np.int32(step)} for step, batch in enumerate(batches)]
         return super().train(parameters, numbered if self.dropout else batches)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from meshproof.contract import Batch, Evaluation, Judgement, Tree, leaves, nest
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree, leaves, nest
 
 from .data import float32
 from .optimizers import Optimizer, Values
@@ -55,7 +55,7 @@ class ModelTruth(ABC):
         """Canonical float32 start values, each leaf from its own stream."""
         return nest({path: float32(self.draw(path, shape)) for path, shape in self.parameter_shapes().items()})
 
-    def train(self, parameters: Tree, batches: Sequence[Batch]) -> Judgement:
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> ReferenceTrajectory:
         """One step per batch from ``parameters``: float64 values, and the standard deviation of their float32 rounding.
 
         Raises ``ValueError`` where a leaf or a field is missing, not float32 or of another shape than the model has.

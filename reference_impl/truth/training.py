@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from meshproof.contract import Batch, Judgement, Step, Trajectory
+from meshproof.contract import Batch, ReferenceTrajectory, Step, Trajectory
 
 from .data import draw_bell
 from .optimizers import Optimizer, Values
@@ -34,7 +34,7 @@ def train(
     batches: Sequence[Batch],
     loss_and_gradients: LossAndGradients,
     optimizer: Optimizer,
-) -> Judgement:
+) -> ReferenceTrajectory:
     """One step per batch from flat float32 ``parameters``: float64 values, and their float32 standard deviations."""
     start = {path: exact(value) for path, value in parameters.items()}
     history = run(start, batches, loss_and_gradients, optimizer)
@@ -43,7 +43,7 @@ def train(
         {path: widen(x, [other[path].value for other in others]) for path, x in values.items()}
         for values, *others in zip(history, *drawn, strict=True)
     ]
-    return Judgement(trajectory(widened, canonical_value), trajectory(widened, deviation))
+    return ReferenceTrajectory(trajectory(widened, canonical_value), trajectory(widened, deviation))
 
 
 def run(

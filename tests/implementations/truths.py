@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 import numpy as np
 
-from meshproof.contract import Judgement, Step, Trajectory
+from meshproof.contract import ReferenceTrajectory, Step, Trajectory
 from tests.implementations.minimal import Trainer
 
 
@@ -27,7 +27,7 @@ class Sound:
             loss, w = np.mean((w * x - y) ** 2), w - self.rate * np.mean(2 * (w * x - y) * x)
             steps.append(Step(np.asarray(loss), {"w": np.asarray(w)}, {}))
         rounding = [Step(1e-6 * step.loss, {"w": 1e-6 * abs(step.parameters["w"])}, {}) for step in steps]
-        return Judgement(Trajectory({}, tuple(steps)), Trajectory({}, tuple(rounding)))
+        return ReferenceTrajectory(Trajectory({}, tuple(steps)), Trajectory({}, tuple(rounding)))
 
 
 class Raises(Sound):
@@ -53,9 +53,9 @@ class Narrow(Sound):
 
     def train(self, parameters, batches):
         """With these in place of the right ones."""
-        judgement = super().train(parameters, batches)
-        steps = tuple(replace(step, parameters=self.deviations) for step in judgement.rounding.steps)
-        return replace(judgement, rounding=Trajectory({}, steps))
+        reference = super().train(parameters, batches)
+        steps = tuple(replace(step, parameters=self.deviations) for step in reference.rounding.steps)
+        return replace(reference, rounding=Trajectory({}, steps))
 
 
 class Forgets(Narrow):

@@ -120,7 +120,7 @@ def test_an_odd_truth_fails_its_own_case(tmp_path):
         "narrow": "w of parameters after step 1: its rounding has shape (1,), its value shape ()",
         "forgets": "w of parameters after step 1: its rounding has none, its value shape ()",
         "short": "train returned a value of 2 steps, expected 3, one a batch",
-        "none": "truth, a Nothing: TypeError: train returned a NoneType, None, expected a Judgement",
+        "none": "truth, a Nothing: TypeError: train returned a NoneType, None, expected a ReferenceTrajectory",
     }.items():
         test = tests.pop(f"{case}-jax-line@data=1")
         assert test["status"] == "failed" and words in test["message"], test["message"]

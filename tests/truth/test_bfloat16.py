@@ -65,8 +65,8 @@ def trained(keep, add):
         momentum = {path: F32(TRUTH.optimizer.decay) * momentum[path] + gradients[path] for path in parameters}
         parameters = {p: value - F32(TRUTH.optimizer.learning_rate) * momentum[p] for p, value in parameters.items()}
         steps.append(Step(loss, parameters, {f"momentum/{path}": value for path, value in momentum.items()}))
-    judgement = TRUTH.train(TRUTH.initial_parameters(), batches)
-    return judge_trajectory(Trajectory(first, tuple(steps)), judgement, VACUOUS_IN["bfloat16"])
+    reference = TRUTH.train(TRUTH.initial_parameters(), batches)
+    return judge_trajectory(Trajectory(first, tuple(steps)), reference, VACUOUS_IN["bfloat16"])
 
 
 @pytest.mark.parametrize("add", [once, always])

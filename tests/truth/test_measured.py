@@ -38,12 +38,12 @@ def test_measured_truth_is_the_derived_one(optimizer):
     """Values agree to float64 rounding, and deviations are between a fifth and twice the derived ones."""
     strategy = Measured(single_device.PAGE, {"data": 1}, optimizer)
     start, batches = strategy.truth.initial_parameters(), list(strategy.batches(3))
-    judgement = measure(Case("own", strategy, {"data": 1}, "cpu"), dict(leaves(start)), batches)
+    reference = measure(Case("own", strategy, {"data": 1}, "cpu"), dict(leaves(start)), batches)
     derived = strategy.truth.train(start, batches)
-    values, true = flat(judgement.value), flat(derived.value)
+    values, true = flat(reference.value), flat(derived.value)
     assert values.keys() == true.keys()
     assert all(norm(np.subtract(values[path], true[path])) <= 1e-13 * norm(np.asarray(true[path])) for path in true)
-    deviations, bounds = flat(judgement.rounding), flat(derived.rounding)
+    deviations, bounds = flat(reference.rounding), flat(derived.rounding)
     judged = [path for path in bounds if not path.endswith("count")]
     shares = [norm(np.asarray(deviations[path])) / norm(np.asarray(bounds[path])) for path in judged]
     assert min(shares) > 0.2 and max(shares) < 2

@@ -68,19 +68,19 @@ def test_five_steps_of_the_default_case_lower_the_loss(optimizer, loss):
     assert max(losses) < 1.3 * losses[0]
 
 
-def test_a_judgement_has_canonical_leaves_only():
+def test_a_reference_has_canonical_leaves_only():
     """State leaves are momentum/<path>, or mu, nu and an int32 count; values and deviations have the same leaves."""
     for optimizer, names in ((Momentum(), ["momentum"]), (Adam(), ["mu", "nu"])):
         truth = MLPTruth(SMALL, optimizer=optimizer)
-        judgement = truth.train(truth.initial_parameters(), truth.batches(2, 4))
+        reference = truth.train(truth.initial_parameters(), truth.batches(2, 4))
         paths = [path for path, _ in leaves(truth.initial_parameters())]
-        for part in (judgement.value, judgement.rounding):
+        for part in (reference.value, reference.rounding):
             assert list(part.gradients) == paths == list(part.steps[-1].parameters)
             state = {f"{name}/{path}" for name in names for path in paths}
             assert set(part.steps[-1].optimizer_state) - {"count"} == state
-    assert judgement.value.steps[-1].optimizer_state["count"] == 2
-    assert judgement.value.steps[-1].optimizer_state["count"].dtype == np.int32
-    assert judgement.rounding.steps[-1].optimizer_state["count"] == 0
+    assert reference.value.steps[-1].optimizer_state["count"] == 2
+    assert reference.value.steps[-1].optimizer_state["count"].dtype == np.int32
+    assert reference.rounding.steps[-1].optimizer_state["count"] == 0
 
 
 def test_start_values_and_batches_are_these_bits():

@@ -117,7 +117,7 @@ def train_in_float32(truth, tree, batches, matmul=blas, fault=same):
 
 @pytest.fixture(scope="module")
 def cases():
-    """Each truth, its start, its batches and its judgement, computed once."""
+    """Each truth, its start, its batches and its reference, computed once."""
     made = {}
     for loss in LOSSES:
         for optimizer in OPTIMIZERS:
@@ -132,9 +132,9 @@ def cases():
 def test_float32_training_in_any_order_of_summation_stays_within_the_bound(cases, loss, order):
     """Three steps, every leaf, every optimizer: a third of what is allowed is never reached, in whatever order."""
     for optimizer in OPTIMIZERS if order in ("blas", "split 8") else OPTIMIZERS[:1]:
-        truth, parameters, batches, judgement = cases[loss, type(optimizer)]
+        truth, parameters, batches, reference = cases[loss, type(optimizer)]
         observed = train_in_float32(truth, parameters, batches, ORDERS[order])
-        for verdict in judge_trajectory(observed, judgement):
+        for verdict in judge_trajectory(observed, reference):
             assert verdict.passed, f"{type(optimizer).__name__}, {order}: {verdict}"
             assert verdict.margin < 1 / 3, f"{type(optimizer).__name__}, {order}: {verdict}"
 
@@ -142,10 +142,10 @@ def test_float32_training_in_any_order_of_summation_stays_within_the_bound(cases
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_bound_is_not_vacuous(cases, loss):
     """What is allowed of a gradient or a momentum is below 1e-5 of it; Adam's moments have 1e-4, parameters 1e-5."""
-    for (case, optimizer), (_, _, _, judgement) in cases.items():
+    for (case, optimizer), (_, _, _, reference) in cases.items():
         if case != loss:
             continue
-        value, rounding = judgement.value, judgement.rounding
+        value, rounding = reference.value, reference.rounding
         for record in judge(value.gradients, value.gradients, rounding.gradients).records:
             assert record.allowed < 1e-5 * record.signal, record
         for true, by in zip(value.steps, rounding.steps, strict=True):
@@ -159,9 +159,9 @@ def test_the_bound_is_not_vacuous(cases, loss):
 @pytest.mark.parametrize("order", ["sequential", "reversed"])
 def test_an_honest_run_uses_a_fair_part_of_the_bound(cases, order):
     """The worst order's margins are not absurdly small: some leaf of each part uses a twentieth of what is allowed."""
-    truth, parameters, batches, judgement = cases["softmax_cross_entropy", Momentum]
+    truth, parameters, batches, reference = cases["softmax_cross_entropy", Momentum]
     observed = train_in_float32(truth, parameters, batches, ORDERS[order])
-    for verdict in judge_trajectory(observed, judgement):
+    for verdict in judge_trajectory(observed, reference):
         if not verdict.part.startswith("loss"):
             assert verdict.margin > 0.05, verdict
 
@@ -190,12 +190,12 @@ LEAF_FAULTS = {
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_fault_of_one_leaf_is_caught_and_named(cases, loss, fault):
     """Whichever leaf it befalls, gradients and first momentum fail there and nowhere else, at five times the bound."""
-    truth, parameters, batches, judgement = cases[loss, Momentum]
-    for path in judgement.value.gradients:
+    truth, parameters, batches, reference = cases[loss, Momentum]
+    for path in reference.value.gradients:
         observed = train_in_float32(truth, parameters, batches[:1], fault=partial(LEAF_FAULTS[fault], path=path))
-        state = judgement.value.steps[0].optimizer_state, judgement.rounding.steps[0].optimizer_state
+        state = reference.value.steps[0].optimizer_state, reference.rounding.steps[0].optimizer_state
         for verdict in (
-            judge(observed.gradients, judgement.value.gradients, judgement.rounding.gradients, "gradients"),
+            judge(observed.gradients, reference.value.gradients, reference.rounding.gradients, "gradients"),
             judge(observed.steps[0].optimizer_state, *state, "momentum"),
         ):
             assert [record.path.removeprefix("momentum/") for record in verdict.failures] == [path], verdict
@@ -231,9 +231,9 @@ def bf16_matmuls(truth, parameters, batch):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_fault_of_the_whole_step_is_caught_in_every_leaf(cases, loss, fault):
     """No leaf hides it: every one is beyond ten times its bound."""
-    truth, parameters, batches, judgement = cases[loss, Momentum]
+    truth, parameters, batches, reference = cases[loss, Momentum]
     observed = fault(truth, dict(leaves(parameters)), batches[0])
-    verdict = judge(observed, judgement.value.gradients, judgement.rounding.gradients)
+    verdict = judge(observed, reference.value.gradients, reference.rounding.gradients)
     assert all(record.failure == "exceeds" and record.margin > 10 for record in verdict.records), verdict
 
 
@@ -246,11 +246,11 @@ def test_a_pre_activation_at_zero_widens_the_bound_to_hold_a_flip_and_says_so():
     }
     batch = truth.batches(1, 4)[0]
     tree["dense_0"]["bias"][0] = -F32(batch["x"][0].astype(np.float64) @ tree["dense_0"]["kernel"][:, 0])
-    judgement = truth.train(tree, [batch])
+    reference = truth.train(tree, [batch])
     flips = set()
     for matmul in ORDERS.values():
         observed = train_in_float32(truth, tree, [batch], matmul)
-        verdict = judge(observed.gradients, judgement.value.gradients, judgement.rounding.gradients)
+        verdict = judge(observed.gradients, reference.value.gradients, reference.rounding.gradients)
         assert max(record.margin for record in verdict.records) < 1
         assert [record.failure for record in verdict.records[:2]] == ["vacuous"] * 2
         assert "a ReLU is so near 0 that it may flip" in str(verdict)
@@ -264,10 +264,10 @@ def test_adam_holds_where_gradients_are_zero_or_tiny():
     tree, scale = truth.initial_parameters(), np.ones(16, F32)
     scale[:4] = [0, 1e-12, 1e-20, 1e-30]
     batches = [{"x": batch["x"] * scale, "y": batch["y"]} for batch in truth.batches(4, 8)]
-    judgement = truth.train(tree, batches)
-    for verdict in judge_trajectory(train_in_float32(truth, tree, batches), judgement):
+    reference = truth.train(tree, batches)
+    for verdict in judge_trajectory(train_in_float32(truth, tree, batches), reference):
         assert verdict.passed, verdict
-    last, by = judgement.value.steps[-1], judgement.rounding.steps[-1]
+    last, by = reference.value.steps[-1], reference.rounding.steps[-1]
     assert np.array_equal(last.parameters["dense_0/kernel"][0], tree["dense_0"]["kernel"][0])
     assert not last.optimizer_state["nu/dense_0/kernel"][0].any()
     assert not by.optimizer_state["mu/dense_0/kernel"][0].any()

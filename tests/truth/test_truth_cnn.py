@@ -64,32 +64,32 @@ def train(truth, parameters, batches):
 
 
 @pytest.fixture(scope="module")
-def judgement():
+def reference():
     """The truth of the default case."""
     truth = CNNTruth()
     return truth.train(truth.initial_parameters(), truth.batches(STEPS, BATCH))
 
 
-def test_float32_training_by_jax_stays_within_the_bound(judgement):
+def test_float32_training_by_jax_stays_within_the_bound(reference):
     """Three steps, every leaf: a third of what is allowed is not reached, and a twentieth of it is used somewhere."""
     truth = CNNTruth()
-    verdicts = judge_trajectory(train(truth, truth.initial_parameters(), truth.batches(STEPS, BATCH)), judgement)
+    verdicts = judge_trajectory(train(truth, truth.initial_parameters(), truth.batches(STEPS, BATCH)), reference)
     assert all(verdict.passed and verdict.margin < 1 / 3 for verdict in verdicts), verdicts
     assert max(verdict.margin for verdict in verdicts) > 1 / 20, verdicts
 
 
-def test_the_bound_is_not_vacuous(judgement):
+def test_the_bound_is_not_vacuous(reference):
     """What is allowed of any leaf after three steps is below 1e-5 of it: no ReLU and no maximum may flip."""
-    for verdict in judge_trajectory(judgement.value, judgement):
+    for verdict in judge_trajectory(reference.value, reference):
         assert all(record.allowed < 1e-5 * record.signal for record in verdict.records), verdict
 
 
 @pytest.mark.parametrize("fault", [{"padding": "VALID"}, {"pool": nn.avg_pool}], ids=["valid padding", "average pool"])
-def test_another_network_is_caught_in_every_leaf(judgement, fault):
+def test_another_network_is_caught_in_every_leaf(reference, fault):
     """Convolutions that see no border, and windows that are averaged, are beyond ten times every leaf's bound."""
     truth = CNNTruth()
     _, gradients = loss_and_gradients(truth.initial_parameters(), truth.batches(1, BATCH)[0], **fault)
-    verdict = judge(dict(leaves(gradients)), judgement.value.gradients, judgement.rounding.gradients)
+    verdict = judge(dict(leaves(gradients)), reference.value.gradients, reference.rounding.gradients)
     assert all(record.failure == "exceeds" and record.margin > 10 for record in verdict.records), verdict
 
 

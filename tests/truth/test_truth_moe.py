@@ -74,7 +74,7 @@ def train(truth, tree, batches, gradients_of):
 
 @pytest.fixture(scope="module")
 def default():
-    """The default model with its truth, start, batches and judgement."""
+    """The default model with its truth, start, batches and reference."""
     truth = MoE().truth(Momentum())
     start, batches = truth.initial_parameters(), truth.batches(STEPS, BATCH)
     return truth, start, batches, truth.train(start, batches)
@@ -93,8 +93,8 @@ def test_hand_written_gradients_are_the_finite_differences_of_the_loss(choices, 
 
 def test_tokens_are_really_dropped_at_every_step(default):
     """In the default data experts turn tokens away at every step, some tokens find no expert at all, none is idle."""
-    truth, start, batches, judgement = default
-    parameters = [dict(leaves(start)), *(step.parameters for step in judgement.value.steps)]
+    truth, start, batches, reference = default
+    parameters = [dict(leaves(start)), *(step.parameters for step in reference.value.steps)]
     for before, batch in zip(parameters, batches, strict=False):
         routed = routing(truth, before, batch)
         taken_B = routed.seats.sum(-1).ravel()
@@ -116,16 +116,16 @@ def test_a_late_token_is_dropped_and_keeps_its_residual():
 @pytest.mark.parametrize("order", [gradients_by, by_group], ids=lambda order: order.__name__)
 def test_float32_training_stays_within_the_bound(default, order):
     """Three steps of JAX in float32, whole or group by group: a third of what is allowed is never reached."""
-    truth, start, batches, judgement = default
-    for verdict in judge_trajectory(train(truth, start, batches, order(MoE())), judgement):
+    truth, start, batches, reference = default
+    for verdict in judge_trajectory(train(truth, start, batches, order(MoE())), reference):
         assert verdict.passed, verdict
         assert verdict.margin < 1 / 3, verdict
 
 
 def test_the_bound_is_not_vacuous(default):
     """What is allowed of any leaf in three steps is below 1e-4 of it."""
-    _, _, _, judgement = default
-    records = [record for verdict in judge_trajectory(judgement.value, judgement) for record in verdict.records]
+    _, _, _, reference = default
+    records = [record for verdict in judge_trajectory(reference.value, reference) for record in verdict.records]
     assert max(record.allowed / record.signal for record in records) < 1e-4
 
 
@@ -177,9 +177,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_routing_is_caught_in_every_leaf(default, fault):
     """No leaf's gradient hides it: every one is beyond a thousand times its bound."""
-    _, start, batches, judgement = default
+    _, start, batches, reference = default
     _, observed = gradients_by(FAULTS[fault])(dict(leaves(start)), batches[0])
-    verdict = judge(observed, judgement.value.gradients, judgement.rounding.gradients)
+    verdict = judge(observed, reference.value.gradients, reference.rounding.gradients)
     assert all(record.failure == "exceeds" and record.margin > 1000 for record in verdict.records), verdict
 
 
@@ -191,13 +191,13 @@ def test_a_tie_widens_the_bound_to_hold_a_flip_and_says_so(default):
     second, third = np.argsort(h_M @ flat["router/kernel"])[[-2, -3]]
     kernel = flat["router/kernel"].copy()
     kernel[:, third] = kernel[:, second]
-    judgement = truth.train(nest(flat | {"router/kernel": kernel}), batches[:1])
+    reference = truth.train(nest(flat | {"router/kernel": kernel}), batches[:1])
     favoured = []
     for one in (second, third):
         tilted_MxE = kernel.copy()
         tilted_MxE[:, one] += F32(1e-7) * h_M
         loss, observed = gradients_by(MoE())(flat | {"router/kernel": tilted_MxE}, batches[0])
-        verdict = judge(observed, judgement.value.gradients, judgement.rounding.gradients)
+        verdict = judge(observed, reference.value.gradients, reference.rounding.gradients)
         assert {record.failure for record in verdict.records} == {"vacuous"}
         assert max(record.margin for record in verdict.records) < 1
         assert "two choices tie" in str(verdict)

@@ -7,7 +7,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from meshproof.contract import Judgement, Step, Trajectory
+from meshproof.contract import ReferenceTrajectory, Step, Trajectory
 from meshproof.measures.numerics import MULTIPLE, agree, bitwise, judge, judge_loss, judge_trajectory
 
 TRUTH = {"dense_0/kernel": np.arange(1.0, 13).reshape(3, 4), "dense_0/bias": np.ones(4), "count": np.array(3, np.int32)}
@@ -172,7 +172,7 @@ def test_a_trajectory_is_judged_in_the_order_of_computation():
     leaf, none = {"w": np.ones(2)}, {"w": np.full(2, 1e-7)}
     value = Trajectory(leaf, (Step(1.0, leaf, leaf), Step(0.5, leaf, leaf)))
     rounding = Trajectory(none, (Step(1e-7, none, none), Step(1e-7, none, none)))
-    verdicts = judge_trajectory(value, Judgement(value, rounding))
+    verdicts = judge_trajectory(value, ReferenceTrajectory(value, rounding))
     assert all(verdict.passed for verdict in verdicts)
     assert [verdict.part for verdict in verdicts] == [
         "gradients of step 1",
@@ -180,7 +180,7 @@ def test_a_trajectory_is_judged_in_the_order_of_computation():
         *("loss of step 2", "optimizer state after step 2", "parameters after step 2"),
     ]
     with pytest.raises(ValueError, match="observed 1 steps, truth has 2"):
-        judge_trajectory(Trajectory(leaf, value.steps[:1]), Judgement(value, rounding))
+        judge_trajectory(Trajectory(leaf, value.steps[:1]), ReferenceTrajectory(value, rounding))
 
 
 def test_two_runs_agree_within_the_root_of_two():

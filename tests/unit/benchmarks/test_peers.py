@@ -42,7 +42,7 @@ def batches(truth):
 
 
 @pytest.fixture(scope="module")
-def judgement(truth, batches):
+def reference(truth, batches):
     """What training on them gives in float64, and what float32 rounding explains."""
     return truth.train(truth.initial_parameters(), batches)
 
@@ -67,14 +67,14 @@ def eager(handover, spec):
     return side
 
 
-def problems(judgement, side, losses):
+def problems(reference, side, losses):
     """Which losses, and which parameters after a window and the untimed step, are not the truth's."""
     found = [
         str(verdict)
-        for loss, is_, by in zip(losses, judgement.value.steps, judgement.rounding.steps, strict=True)
+        for loss, is_, by in zip(losses, reference.value.steps, reference.rounding.steps, strict=True)
         if not (verdict := judge_loss(loss, is_.loss, by.loss)).passed
     ]
-    last, rounding = judgement.value.steps[STEPS - 1].parameters, judgement.rounding.steps[STEPS - 1].parameters
+    last, rounding = reference.value.steps[STEPS - 1].parameters, reference.rounding.steps[STEPS - 1].parameters
     verdict = judge(side.parameters(), last, rounding, "parameters")
     return found, [] if verdict.passed else [str(verdict)]
 
@@ -90,14 +90,14 @@ def test_handover_holds_what_it_was_given(handover, truth, batches):
 @pytest.mark.parametrize(
     "make", [eager, lambda handover, spec: TorchSide(handover, spec, "cpu")], ids=["eager", "compiled"]
 )
-def test_peer_is_the_truth(handover, judgement, make):
+def test_peer_is_the_truth(handover, reference, make):
     """From the same start and batches, losses and parameters are the truth's within what float32 rounding explains.
 
     And in the second window again: it starts where the first one did.
     """
     side = make(handover, spec())
     for _ in range(2):
-        assert problems(judgement, side, side.run()["losses"]) == ([], [])
+        assert problems(reference, side, side.run()["losses"]) == ([], [])
 
 
 def test_windows_are_alike_whatever_is_kept(handover):
@@ -145,24 +145,24 @@ attend = gpt.scaled_dot_product_attention
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_another_model_is_noticed(handover, judgement, monkeypatch, name):
+def test_another_model_is_noticed(handover, reference, monkeypatch, name):
     """A peer of another model or optimizer has other losses than the truth."""
     monkeypatch.setattr(*PLANTED[name])
     side = eager(handover, spec())
-    losses, parameters = problems(judgement, side, side.run()["losses"])
+    losses, parameters = problems(reference, side, side.run()["losses"])
     assert losses and parameters
 
 
-def test_another_dtype_is_noticed(handover, judgement):
+def test_another_dtype_is_noticed(handover, reference):
     """A peer that computes in bfloat16 where float32 is asked for has other losses than the truth."""
     side = eager(handover, spec(dtype="bfloat16"))
-    assert problems(judgement, side, side.run()["losses"])[0]
+    assert problems(reference, side, side.run()["losses"])[0]
 
 
-def test_rematerialised_peer_compiles(handover, judgement):
+def test_rematerialised_peer_compiles(handover, reference):
     """As the largest size has it, in one graph; and its losses are the truth's."""
     side = TorchSide(handover, spec(rematerialised=True), "cpu")
-    assert problems(judgement, side, side.run()["losses"]) == ([], [])
+    assert problems(reference, side, side.run()["losses"]) == ([], [])
 
 
 @pytest.mark.parametrize("learning_rate", [3e-4, 1e-3, 0.0])

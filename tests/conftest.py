@@ -20,7 +20,7 @@ ANY_STACK = {
     "unit": "baselines compare dependencies documents expectations_update files html language progress ratios "
     "report_damage saved_runs spec witness",
     "unit/benchmarks": "page",
-    "unit/hlo": "arrays cli collectives fuzz loops module realisations replica_groups speed",
+    "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
 

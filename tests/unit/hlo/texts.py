@@ -72,3 +72,26 @@ def all_reduce(
         f"""%p = f32[64]{{0}} parameter(0)
         ROOT %r = f32[64]{{0}} {opcode}(%p), replica_groups={groups}, {attributes}, to_apply=%add"""
     )
+
+
+MESH = {"data": 2, "model": 4}
+OVER_DATA = "channel_id=1, replica_groups=[4,2]<=[2,4]T(1,0), use_global_device_ids=true, to_apply=%add"
+
+
+def sliced(uses: str, before: str = "", computations: str = ADD) -> str:
+    """An all-reduce over data whose result %r has these uses."""
+    return module(
+        f"""%p = f32[64]{{0}} parameter(0)
+        %id = u32[] partition-id()
+        %size = u32[] constant(32)
+        %four = u32[] constant(4)
+        %zero = u32[] constant(0)
+        {before}
+        %r = f32[64]{{0}} all-reduce(%p), {OVER_DATA}
+        {uses}""",
+        computations,
+    )
+
+
+OWN_OFFSET = "%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %size)"
+OWN_SLICE = "dynamic-slice(%r, %offset), dynamic_slice_sizes={32}"

@@ -33,7 +33,7 @@ class BroughtTruths:
         """The file of the `ReferenceTrajectory`; or what the truth raised and where, or what its result lacks.
 
         Trained from the canonical values where the strategy can load them, else from what its ``init`` made when it was
-        observed; on the batches that it was observed on, or on others. Cases share a file where they share a trajectory.
+        observed; on the batches that it was observed on, or on others. Equal trajectories share a file.
         """
         truth: Truth = case.strategy.truth  # type: ignore[attr-defined]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from meshproof.hlo import census
-from tests.unit.hlo.texts import ADD, MESH, OVER_DATA, OWN_OFFSET, OWN_SLICE, module, sliced
+from tests.unit.hlo.texts import ADD, FUSED, MESH, OVER_DATA, OWN_OFFSET, OWN_SLICE, module, sliced
 
 PLACES = (
     ADD

@@ -5,23 +5,7 @@ import re
 import pytest
 
 from meshproof.hlo import HloError, census
-from tests.unit.hlo.texts import ADD, EVERYBODY, MESH, OVER_DATA, OWN_OFFSET, OWN_SLICE, module, sliced, stored
-
-FUSED = (
-    ADD
-    + """
-%take (a: f32[64], b: u32[]) -> f32[32] {
-  %a = f32[64]{0} parameter(0)
-  %b = u32[] parameter(1)
-  %size.1 = u32[] constant(32)
-  %half = f32[] constant(0.5)
-  %halves = f32[64]{0} broadcast(%half), dimensions={}
-  %scaled = f32[64]{0} multiply(%a, %halves)
-  %offset.1 = u32[] multiply(%b, %size.1)
-  ROOT %taken = f32[32]{0} dynamic-slice(%scaled, %offset.1), dynamic_slice_sizes={32}
-}
-"""
-)
+from tests.unit.hlo.texts import ADD, EVERYBODY, FUSED, MESH, OVER_DATA, OWN_OFFSET, OWN_SLICE, module, sliced, stored
 
 SCATTERED = {
     "own slice": (f"ROOT %s = f32[32]{{0}} {OWN_SLICE}", OWN_OFFSET),

@@ -95,3 +95,19 @@ def sliced(uses: str, before: str = "", computations: str = ADD) -> str:
 
 OWN_OFFSET = "%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %size)"
 OWN_SLICE = "dynamic-slice(%r, %offset), dynamic_slice_sizes={32}"
+
+FUSED = (
+    ADD
+    + """
+%take (a: f32[64], b: u32[]) -> f32[32] {
+  %a = f32[64]{0} parameter(0)
+  %b = u32[] parameter(1)
+  %size.1 = u32[] constant(32)
+  %half = f32[] constant(0.5)
+  %halves = f32[64]{0} broadcast(%half), dimensions={}
+  %scaled = f32[64]{0} multiply(%a, %halves)
+  %offset.1 = u32[] multiply(%b, %size.1)
+  ROOT %taken = f32[32]{0} dynamic-slice(%scaled, %offset.1), dynamic_slice_sizes={32}
+}
+"""
+)

@@ -95,7 +95,7 @@ class WholeFile(type(Path())):  # type: ignore[misc]
     def write_bytes(self, data: bytes) -> None:
         """Under another name first. What a full disk does not take is compiled again another time."""
         with suppress(OSError):
-            replace_bytes(self, data)
+            replace_bytes(Path(self), data)  # this class again would write by this method for ever
 
     def read_bytes(self) -> bytes:
         """Its time becomes that of its last use, by which a cache is trimmed."""

@@ -10,7 +10,7 @@ import pytest
 
 from meshproof.cases import Case, load_cases
 from meshproof.observing.process import QUICK_CODE
-from meshproof.observing.serving import drop_programs, observed
+from meshproof.observing.serving import WholeFile, drop_programs, observed
 
 COMPILE = """
 import jax
@@ -52,6 +52,14 @@ def test_programs_are_dropped_before_memory_maps_run_out(tmp_path):
     assert double._cache_size() == 1
     drop_programs(maps, most=2)
     assert double._cache_size() == 0
+
+
+def test_an_entry_of_the_compilation_cache_is_written_whole(tmp_path):
+    """JAX joins paths from the one that it is given, and writes and reads bytes: what it wrote is there, alone."""
+    entry = WholeFile(tmp_path) / "jit_step-cache"
+    entry.write_bytes(b"compiled")
+    assert entry.read_bytes() == b"compiled"
+    assert [path.name for path in tmp_path.iterdir()] == ["jit_step-cache"]
 
 
 def test_a_mesh_of_other_axes_is_refused():

@@ -125,13 +125,14 @@ class Conformance:
 
     def begin(self, ids: list[str], workers: int) -> str:
         """Show a sign of life from now on, where that is a terminal; and what will happen, in a line."""
-        named = {nodeid.partition("[")[2].removesuffix("]") for nodeid in ids}
+        tests = [nodeid for nodeid in ids if nodeid.startswith("suites/")]
+        named = {test.partition("[")[2].removesuffix("]") for test in tests}
         cases = [case.id for case in self.cases if case.id in named]
         writer = self.config.get_terminal_writer()
         if cases and writer.hasmarkup and not (self.begun or self.config.option.collectonly):
             self.sign = SignOfLife(Path(self.directory), cases, lambda text: writer.write(text, flush=True))
         self.begun = True
-        return forecast(len(cases), len(ids), workers, self.warm) if cases else ""
+        return forecast(len(cases), len(tests), workers, self.warm) if cases else ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:

@@ -27,6 +27,11 @@ ANY_STACK = {
 Each runs on one stack in CI. All other tests run on both."""
 
 
+def pytest_configure(config):
+    """Make the marker known."""
+    config.addinivalue_line("markers", "any_stack: no package of the stack takes part in it; CI runs it on one stack")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark what need not run on a second stack."""

@@ -195,7 +195,7 @@ def test_what_two_pairs_of_processes_tell_apart_is_timed_in_more(monkeypatch, lu
     """Only that, and only until one pair says otherwise: two processes that are slow by chance are no verdict."""
     asked = []
 
-    def run_session(environments, arguments, rounds, say, chosen):
+    def run_session(environments, arguments, rounds, say, chosen, patience):
         asked.append(chosen)
         seconds = {"+": 0.13, "-": 0.07, "=": 0.1}[luck[len(asked) - 1]]
         found = [paired("lucky", 0.1, seconds), paired("steady", 0.1, 0.1)]

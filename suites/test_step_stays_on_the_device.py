@@ -32,7 +32,8 @@ def test_programs_hold_no_host_transfer(case, observation, judge):
 def test_dtypes_are_not_promoted(observation, judge):
     """The train step and its gradients MUST NOT promote any dtype implicitly. (Every leaf of the state keeps its
     dtype.)"""
-    judge.clear(judge.see(observation.gradients.promotions))
+    promotions = judge.see(observation.gradients.promotions)
+    judge.clear(f"gradients: expected no implicit promotion, saw {seen}" for seen in promotions)
     before, steps = judge.see(observation.start.parameters), judge.see(observation.training.steps)
     first, last = dict(leaves(vars(steps[0]))), dict(leaves(vars(steps[-1])))
     first |= {f"parameters/{path}": value for path, value in before.items()}

@@ -169,6 +169,9 @@ class Observer:
             word = next(self.answers, "")
         except TimeoutError:
             return self.late(what)
+        except KeyboardInterrupt:
+            self.close()  # otherwise the next request, for the report, would wait behind this one
+            raise
         if not word:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE)

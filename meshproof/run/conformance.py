@@ -183,7 +183,8 @@ class Conformance:
             self.sign.stop()
         for name, value in report.user_properties:
             if name == NAME:
-                self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))
+                record = self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))
+                self.clauses.setdefault(record.clause, record.statement)  # a worker that is interrupted sends none
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

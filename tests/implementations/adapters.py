@@ -46,6 +46,16 @@ class Partial(DataParallel):
     contract = Contract(parameters={"*": PartitionSpec()})
 
 
+class MomentumByParameter(DataParallel):
+    """Names its optimizer state as its parameters: two leaves of one path, shape and layout."""
+
+    name = "momentum_by_parameter"
+
+    def optimizer_state(self, state):
+        """The momentum of each parameter."""
+        return super().optimizer_state(state)["momentum"]
+
+
 class OnHost(DataParallel):
     """Shows its parameters as host arrays, and nowhere those on devices."""
 
@@ -151,6 +161,7 @@ def strategies():
         for kind in (
             Bare,
             Partial,
+            MomentumByParameter,
             OnHost,
             ByHand,
             ForgottenMean,

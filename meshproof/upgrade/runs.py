@@ -68,8 +68,8 @@ def run_suites(
         ended(process, GRACE)
     except TimeoutError as error:
         os.killpg(process.pid, signal.SIGABRT)  # its workers are in its group
-        _, *printed = rest(process).split("Fatal Python error")
-        stood = "\n".join([*last, *(line for each in printed for line in stack(each))])
+        _, *dumps = rest(process).split("Fatal Python error")
+        stood = "\n".join([*last, *(line for dump in dumps for line in stack(dump))])
         raise RunError(f"{environment.python}: the suites printed nothing for {patience:g} s:\n{stood}") from error
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)

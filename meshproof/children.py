@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final
 
 CASE_TIMEOUT: Final = 900.0
@@ -51,17 +51,35 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process and its group at once. One that a driver keeps in the kernel is left behind after `GRACE`."""
-    with suppress(ProcessLookupError, PermissionError):  # macOS denies what is already gone
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE)
+    if process.returncode is None:  # else its number may be another group's by now
+        with suppress(ProcessLookupError, PermissionError):  # macOS denies what is already gone
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+
+
+def ended(process: subprocess.Popen[bytes], patience: float = 0.0) -> bool:
+    """Whether a process ends in time. Its number stays its group's, and the group what `end` ends."""
+    until = monotonic() + patience
+    while not is_over(process):
+        if monotonic() > until:
+            return False
+        sleep(0.02)
+    return True
+
+
+def is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has ended, without reaping it where the system allows that."""
+    if process.returncode is None and hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
 
 
 def abort(process: subprocess.Popen[bytes]) -> str:
     """Have a process print its stack and end; the name of the signal that had stopped it, if one had."""
     stopped = stopped_by(process)
-    process.send_signal(signal.SIGABRT)
-    process.send_signal(signal.SIGCONT)
+    for number in (signal.SIGABRT, signal.SIGCONT):
+        os.kill(process.pid, number)
     return stopped
 
 
@@ -87,7 +105,7 @@ def lines(process: subprocess.Popen[bytes], patience: float) -> Iterator[str]:
         selector.register(process.stdout, EVENT_READ)
         until = monotonic() + patience
         while True:
-            gone = process.poll() is not None
+            gone = is_over(process)
             if selector.select(0 if gone else min(1.0, max(0.0, until - monotonic()))):
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 *whole, pending = (pending + chunk).split(b"\n")

@@ -25,7 +25,7 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 from packaging.version import Version
 
-from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, lines, stack, start
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, lines, stack, start
 from meshproof.contract import Batch, Evaluation, Tree
 from meshproof.files import replace_pickle
 from meshproof.observing.observation import Outcome
@@ -165,6 +165,7 @@ class Observer:
     def heard(self, what: str) -> Failed | None:
         """Wait until the process says that it is done; why it never will, where that is so."""
         assert self.process
+        process = self.process
         try:
             word = next(self.answers, "")
         except TimeoutError:
@@ -173,11 +174,9 @@ class Observer:
             self.close()  # otherwise the next request, for the report, would wait behind this one
             raise
         if not word:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(GRACE)
-            code = self.process.returncode
+            ended(process, GRACE)
             self.close()
-            return Failed(f"the observing process {self.cause(code)}")
+            return Failed(f"the observing process {self.cause(process.returncode)}")
         if word == "spent":
             self.close()
         return None
@@ -186,8 +185,7 @@ class Observer:
         """End the process, and tell where it stood."""
         assert self.process
         stopped = abort(self.process)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE)
+        ended(self.process, GRACE)
         self.close()
         self.log.seek(0)
         where = stack(self.log.read())

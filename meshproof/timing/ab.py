@@ -13,13 +13,13 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, stack, start
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, stack, start
 from meshproof.environments import Environment
 from meshproof.installation import CHECK, import_path
 from meshproof.timing.comparison import Comparison, differences
@@ -81,8 +81,8 @@ class Side:
         except ConnectionError:
             line = ""
         if not line:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(GRACE)
+            ended(self.process, GRACE)
+            end(self.process)
             code = self.process.returncode
             raise AbError(f"the process of --{self.name} ended early, with exit code {code}:\n{self.tail()}")
         return json.loads(line)  # type: ignore[no-any-return]
@@ -90,8 +90,7 @@ class Side:
     def stood(self) -> str:
         """Where a process stands that says nothing; it is ended for that."""
         stopped = abort(self.process)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE)
+        ended(self.process, GRACE)
         self.log.seek(0)
         how = f"is stopped by {stopped}" if stopped else f"says nothing for {self.patience:g} s"
         told = f"--{self.name} {how}; it was to {self.asked}. What is only slow needs a larger --case-timeout."

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, lines, stack, start
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, end, ended, lines, stack, start
 from meshproof.environments import Environment, cache_folder
 from meshproof.installation import CHECK, import_path
 from meshproof.report.document import ReportError, read_report
@@ -65,10 +65,11 @@ def run_suites(
             last.append(line.rstrip())
             if found := PROGRESS.search(line):
                 say(int(found[1]))
-        process.wait(GRACE)
+        ended(process, GRACE)
     except TimeoutError as error:
-        abort(process)
-        stood = "\n".join([*last, *stack(rest(process))])
+        os.killpg(process.pid, signal.SIGABRT)  # its workers are in its group
+        _, *dumps = rest(process).split("Fatal Python error")
+        stood = "\n".join([*last, *(line for dump in dumps for line in stack(dump))])
         raise RunError(f"{environment.python}: the suites printed nothing for {patience:g} s:\n{stood}") from error
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ from meshproof.timing.ratios import compare_pairs
 from tests.stacks import make_stack
 
 TOY = """
-import os, sys
+import os, signal, sys, threading
 from hashlib import sha256
 from pathlib import Path
 import pytest
@@ -46,6 +46,10 @@ def test_other(benchmark):
     def crash():
         if KIND == "crash":
             os._exit(11)
+        if KIND == "hang":
+            threading.Event().wait()
+        if KIND == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if KIND == "raise":
             raise ValueError("out of memory")
     benchmark.pedantic(crash, rounds=10)
@@ -221,6 +225,17 @@ def test_crash_is_one_error(ab):
     done = ab("work 1.0", "crash")
     assert done.exit_code == 2
     assert "the process of --to ended early, with exit code 11" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "how"), [("hang", "--to says nothing for 20 s"), ("stop", "--to is stopped by SIGSTOP")]
+)
+def test_a_side_that_never_answers_is_one_error(ab, fault, how):
+    """It ends the comparison in time, with its side, the benchmark, where it stood and what to do."""
+    done = ab("work 1.0", fault, "-k", "other", "--case-timeout", "20")
+    assert done.exit_code == 2, done.output
+    assert f"{how}; it was to time benchmarks/test_toy.py::test_other" in done.stderr
+    assert "needs a larger --case-timeout" in done.stderr and " in crash" in done.stderr
 
 
 def test_rounds_that_could_not_be_written_are_not_timed(tmp_path):

@@ -20,6 +20,7 @@ from tests.implementations.hanging import GRANDCHILD
 
 HANGING = "tests.implementations.hanging"
 LIMIT = "20"
+RUNS, LOSSES = "runs_are_bitwise_equal", "losses_equal_truth"
 LATE = f"expected an observation within {LIMIT} s, saw none"
 CAUGHT = {
     "in_init": (LATE, "tests/implementations/hanging.py", " in init"),
@@ -44,11 +45,12 @@ def run_suites(path, *arguments, **variables):
 
 
 def read(path):
-    """Each strategy's statuses, and messages of what failed."""
+    """Each strategy's statuses and messages, by the file that judged it."""
     found = {}
     for clause in json.loads(path.read_text(encoding="utf-8"))["clauses"]:
         for test in clause["tests"]:
-            found.setdefault(test["case"].partition("-")[0], {})[clause["id"]] = test["status"], test["message"]
+            name = test["id"].partition("::test_")[2].partition("[")[0]
+            found.setdefault(test["case"].partition("-")[0], {})[name] = test["status"], test["message"]
     return found
 
 
@@ -68,7 +70,7 @@ def judged(tmp_path_factory):
     """What a run of two workers finds of every one of them, and the process that one of them started."""
     folder = tmp_path_factory.mktemp("judged")
     run = run_suites(
-        folder / "report.json", "-n", "2", "-k", "runs_are_bitwise or test_losses_equal",
+        folder / "report.json", "-n", "2", "-k", f"{RUNS} or {LOSSES}",
         **{GRANDCHILD: str(folder / "grandchild")},
     )  # fmt: skip
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
@@ -78,19 +80,18 @@ def judged(tmp_path_factory):
 @pytest.mark.parametrize("name", CAUGHT)
 def test_a_hang_is_a_failed_case_that_says_where(judged, name):
     """The clauses that ask for it fail, with the limit, the stack and the option; a truth costs no other clause."""
-    clause = "NUM-4" if name == "in_truth" else "NUM-5"
-    status, message = judged[0][name][clause]
+    status, message = judged[0][name][LOSSES if name == "in_truth" else RUNS]
     assert status == "failed" and not [words for words in CAUGHT[name] if words not in message], message
     if LATE in message:
         assert "a larger --case-timeout" in message and message.endswith(f"--case-timeout {LIMIT}"), message
     if name == "in_truth":
-        assert judged[0][name]["NUM-5"][0] == "proved"
+        assert judged[0][name][RUNS][0] == "proved"
 
 
 def test_the_cases_beside_them_are_judged(judged):
     """What comes after a case that hung, crashed or raised is judged in a process that works."""
-    assert judged[0]["after"]["NUM-5"][0] == "proved"
-    assert {clause: status for clause, (status, _) in judged[0]["judged_after"].items()}["NUM-4"] == "proved"
+    assert judged[0]["after"][RUNS][0] == "proved"
+    assert judged[0]["judged_after"][LOSSES][0] == "proved"
 
 
 def test_what_a_case_started_ends_with_it(judged):
@@ -102,8 +103,8 @@ def test_a_process_in_which_a_step_raised_is_not_used_again(tmp_path):
     """In one process too: its devices would end no program of the next case."""
     run = run_suites(tmp_path / "report.json", "-n", "0", "-p", "no:randomly", "-k", "runs_are and (donated or after)")
     found = read(tmp_path / "report.json")
-    assert found["reads_donated"]["NUM-5"][0] == "failed", run.stdout
-    assert found["after"]["NUM-5"][0] == found["judged_after"]["NUM-5"][0] == "proved", run.stdout
+    assert found["reads_donated"][RUNS][0] == "failed", run.stdout
+    assert found["after"][RUNS][0] == found["judged_after"][RUNS][0] == "proved", run.stdout
 
 
 @pytest.mark.parametrize("seconds", ["0", "-3", "soon", "nan", "inf"])

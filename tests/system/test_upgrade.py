@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -110,6 +111,46 @@ def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
     with pytest.raises(RunError, match=r"no report:\n(.|\n)*no.such.module: the module cannot be imported"):
         run_suites(environment, ["--impl", "no.such.module"], path)
     assert isinstance(environment, Environment) and not path.exists()
+
+
+def test_a_case_that_hangs_is_told_of_both_sides(stacks, tmp_path):
+    """The limit reaches both runs, which go on; the command that finds the release to blame has it, too."""
+    chosen = ("--impl", "tests.implementations.hanging", "-k", "runs_are_bitwise and (stopped or after)")
+    done = upgrade("--from", stacks[0], "--to", stacks[1], *chosen, "--case-timeout", "20", "--output", tmp_path)
+    assert done.exit_code in (0, 2), done.output
+    for side in ("from", "to"):
+        found = json.loads((tmp_path / f"upgrade-{side}.json").read_text(encoding="utf-8"))
+        statuses = {test["case"]: test for clause in found["clauses"] for test in clause["tests"]}
+        assert statuses["after-jax-line@data=2"]["status"] == "proved"
+        assert "within 20 s, its process was stopped by SIGSTOP" in statuses["stopped-jax-line@data=2"]["message"]
+
+
+def test_a_run_that_says_nothing_is_ended(stacks, tmp_path, monkeypatch):
+    """Where pytest itself hangs, as while it imports the implementation: no report, and where it stood."""
+    (tmp_path / "stuck.py").write_text("import threading\nthreading.Event().wait()\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("meshproof.upgrade.runs.COLLECTING", 30.0)
+    environment = describe(stacks[0] / "bin" / "python")
+    with pytest.raises(RunError, match=r"the suites printed nothing for 36 s:\n(.|\n)*stuck.py") as raised:
+        run_suites(environment, ["--impl", "stuck"], tmp_path / "report.json", case_timeout=1)
+    assert "main thread:" in str(raised.value)
+
+
+def test_the_limit_is_passed_on(monkeypatch):
+    """By `bisect`, to each run, and in the line that shows the verdict again."""
+    asked = []
+
+    def run(environment, chosen, path, case_timeout):
+        asked.append(case_timeout)
+        return report(jax="0.10.2" if len(asked) == 1 else "0.11.0")
+
+    monkeypatch.setattr("meshproof.upgrade.runs.run_suites", run)
+    monkeypatch.setattr(
+        "meshproof.environments.make_environment", lambda stack: Environment(Path(*stack.requirements), ())
+    )
+    good, bad = ("--good", "jax==0.10.2"), ("--bad", "jax==0.11.0")
+    done = CliRunner().invoke(app, ["bisect", *good, *bad, "--case-timeout", "40"])
+    assert asked == [40.0, 40.0], done.output
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import jax
 import pytest
 
 from meshproof.cases import Case, load_cases
-from meshproof.observing.process import QUICK_CODE
+from meshproof.observing.process import QUICK_CODE, Observer, Settings
 from meshproof.observing.serving import WholeFile, drop_programs, observed
 
 COMPILE = """
@@ -22,6 +23,21 @@ state, batch = case.strategy.init(jax.random.key(0)), case.strategy.shard_batch(
 compiled = case.strategy.train_step.lower(state, batch).compile()
 print(*census(compiled.as_text(), case.mesh), program_memory(compiled), sep="\\n")
 """
+
+KEEP = """
+import resource, signal, sys
+import jax
+from meshproof.observing.serving import keep_whole_entries
+
+if "whole" in sys.argv:
+    keep_whole_entries()
+if "killed" in sys.argv:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+jax.monitoring.register_event_listener(lambda event, **_: print(event))
+jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64)))
+"""
+"""Compiles into the cache; ``killed`` by the system while it writes the 1001st byte of an entry."""
 
 
 def compiled(*flags):
@@ -67,3 +83,44 @@ def test_a_mesh_of_other_axes_is_refused():
     strategy = next(case.strategy for case in load_cases("reference_impl") if case.id == "data_parallel-jax-mlp@data=8")
     seen = observed(Case("odd", strategy, {"data": 2, "model": 4}, "cpu"))
     assert "mesh_axes is {'data': 2, 'model': 4}, but mesh has the axes {'data': 8}" in seen.reason
+
+
+@pytest.fixture
+def compile_into(tmp_path):
+    """Runs `KEEP` in the settings of an observing process; what it says, and the entries it leaves."""
+
+    def run(*how):
+        variables = Settings("", 1, str(tmp_path)).environment("cpu")
+        done = subprocess.run([sys.executable, "-c", KEEP, *how], env=variables, capture_output=True, text=True)
+        assert done.returncode == (-signal.SIGXFSZ if "killed" in how else 0), done.stderr
+        assert "compilation cache entry" not in done.stderr, done.stderr
+        return done.stdout, [path.stat().st_size for path in tmp_path.glob("compiled/*-cache")]
+
+    return run
+
+
+def test_entries_of_the_cache_are_found_again(compile_into):
+    """Written whole, they are JAX's own."""
+    said, entries = compile_into("whole")
+    assert entries and "cache_misses" in said
+    said, again = compile_into("whole")
+    assert "cache_hits" in said and "cache_misses" not in said and again == entries
+    assert "cache_hits" in compile_into()[0], "JAX without that finds them, too"
+
+
+def test_who_is_killed_leaves_no_half_entry(compile_into):
+    """JAX itself leaves one, which it never writes again."""
+    assert compile_into("killed", "whole")[1] == []
+    assert compile_into("killed")[1] == [1000]
+
+
+def test_what_was_half_written_is_taken_away(tmp_path):
+    """The other name of an entry, of the process that ended and of no other."""
+    asks = Observer(Settings("tests.implementations.minimal", 1, str(tmp_path)), "cpu")
+    asks.start()
+    compiled = tmp_path / "compiled"
+    compiled.mkdir(exist_ok=True)
+    for pid in (asks.process.pid, 1):
+        (compiled / f".jit_f-cache.{pid}.tmp").write_bytes(b"half")
+    asks.close()
+    assert [path.name for path in compiled.glob(".*.tmp")] == [".jit_f-cache.1.tmp"]

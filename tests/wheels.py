@@ -1,6 +1,7 @@
 """The wheel of this checkout: built, compared with the checkout, and installed."""
 
 import subprocess
+import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +19,14 @@ LEFT = ("benchmarks/baselines/", "benchmarks/results/")
 
 
 def uv(*arguments):
-    """Run uv; returns nothing, and raises where it fails."""
-    subprocess.run([find_uv_bin(), "--quiet", *map(str, arguments)], check=True, capture_output=True, text=True)
+    """Run uv, which must not fail."""
+    done = subprocess.run([find_uv_bin(), "--quiet", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def build(folder, *options, source=ROOT):
     """Build ``--wheel`` or ``--sdist`` into a folder, without the registry where this environment can; its path."""
-    here = ["--no-build-isolation"] if find_spec("hatchling") else []
+    here = ["--no-build-isolation", "--python", sys.executable] if find_spec("hatchling") else []
     uv("build", *options, *here, "--out-dir", folder, source)
     [built] = (path for path in folder.iterdir() if path.suffix in (".whl", ".gz"))
     return built

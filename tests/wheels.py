@@ -19,8 +19,9 @@ LEFT = ("benchmarks/baselines/", "benchmarks/results/")
 
 
 def uv(*arguments):
-    """Run uv; returns nothing, and raises where it fails."""
-    subprocess.run([find_uv_bin(), "--quiet", *map(str, arguments)], check=True, capture_output=True, text=True)
+    """Run uv, which must not fail."""
+    done = subprocess.run([find_uv_bin(), "--quiet", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def build(folder, *options, source=ROOT):

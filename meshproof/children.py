@@ -76,7 +76,10 @@ def is_over(process: subprocess.Popen[bytes]) -> bool:
 
 
 def abort(process: subprocess.Popen[bytes]) -> str:
-    """Have a process print its stack and end; the name of the signal that had stopped it, if one had."""
+    """Have a process print its stack and end; the name of the signal that had stopped it, if one had.
+
+    What was stopped may go on for a moment before it prints.
+    """
     stopped = stopped_by(process)
     for number in (signal.SIGABRT, signal.SIGCONT):
         os.kill(process.pid, number)

@@ -23,6 +23,7 @@ GROUPS = {
     "MIX": "Mixed precision",
     "MSK": "Masked batches",
     "API": "Interfaces",
+    "RUN": "The run itself",
 }
 """The heading of each group of clauses, in the order of the document."""
 

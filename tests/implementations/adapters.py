@@ -55,6 +55,10 @@ class MomentumByParameter(DataParallel):
         """The momentum of each parameter."""
         return super().optimizer_state(state)["momentum"]
 
+    def single_device(self, dtype):
+        """Its own names."""
+        return MomentumByParameter(devices=1)
+
 
 class OnHost(DataParallel):
     """Shows its parameters as host arrays, and nowhere those on devices."""

@@ -16,11 +16,11 @@ from meshproof.cli import app
 from meshproof.observing import process
 from meshproof.observing.observation import Failed
 from meshproof.observing.process import Observer, Settings
-from tests.implementations.hanging import GRANDCHILD
+from tests.implementations.hanging import GRANDCHILD, is_gone
 
 HANGING = "tests.implementations.hanging"
 LIMIT = "20"
-RUNS, LOSSES = "runs_are_bitwise_equal", "losses_equal_truth"
+ANSWERS, RUNS, LOSSES = "cases_answer", "runs_are_bitwise_equal", "losses_equal_truth"
 LATE = f"expected an observation within {LIMIT} s, saw none"
 CAUGHT = {
     "in_init": (LATE, "tests/implementations/hanging.py", " in init"),
@@ -54,23 +54,12 @@ def read(path):
     return found
 
 
-def is_gone(pid):
-    """Whether a process has ended, within a moment."""
-    for _ in range(50):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
     """What a run of two workers finds of every one of them, and the process that one of them started."""
     folder = tmp_path_factory.mktemp("judged")
     run = run_suites(
-        folder / "report.json", "-n", "2", "-k", f"{RUNS} or {LOSSES}",
+        folder / "report.json", "-n", "2", "-k", f"{ANSWERS} or {RUNS} or {LOSSES}",
         **{GRANDCHILD: str(folder / "grandchild")},
     )  # fmt: skip
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
@@ -82,6 +71,8 @@ def test_a_hang_is_a_failed_case_that_says_where(judged, name):
     """The clauses that ask for it fail, with the limit, the stack and the option; a truth costs no other clause."""
     status, message = judged[0][name][LOSSES if name == "in_truth" else RUNS]
     assert status == "failed" and not [words for words in CAUGHT[name] if words not in message], message
+    if name != "reads_donated":
+        assert judged[0][name][ANSWERS][0] == ("proved" if name == "in_truth" else "failed")
     if LATE in message:
         assert "a larger --case-timeout" in message and message.endswith(f"--case-timeout {LIMIT}"), message
     if name == "in_truth":
@@ -90,6 +81,7 @@ def test_a_hang_is_a_failed_case_that_says_where(judged, name):
 
 def test_the_cases_beside_them_are_judged(judged):
     """What comes after a case that hung, crashed or raised is judged in a process that works."""
+    assert judged[0]["after"][ANSWERS][0] == "proved"
     assert judged[0]["after"][RUNS][0] == "proved"
     assert judged[0]["judged_after"][LOSSES][0] == "proved"
 

@@ -5,6 +5,6 @@ import pytest
 
 @pytest.mark.clause("RUN-1")
 def test_cases_answer(case, observation):
-    """Each case MUST be observed to its end within `--case-timeout`; one that hangs or dies MUST fail, and say where it
-    stood."""
+    """Each case MUST be observed to its end within `--case-timeout`. (One that hangs or dies is a failed case that says
+    where it stood, and the next is judged.)"""
     assert observation.case == case.id

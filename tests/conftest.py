@@ -18,7 +18,7 @@ settings.load_profile("untimed")
 ANY_STACK = {
     "system": "bisect browser ci_recipes html_in_browser plots_command timing_plugin",
     "unit": "baselines compare dependencies documents expectations_update files html language progress ratios "
-    "report_damage saved_runs spec witness",
+    "report_damage saved_runs spec witness workers",
     "unit/benchmarks": "page",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }

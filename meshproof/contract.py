@@ -27,6 +27,9 @@ Payload = Literal["parameters", "gradients", "activations", "metrics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "batch", "computed"]
 Direction = Literal["forward", "backward", "weights"]
 
+COMPUTE_DTYPES = ("float32", "bfloat16")
+"""What a strategy may declare to compute in."""
+
 
 @dataclass(frozen=True)
 class Communication:
@@ -81,7 +84,9 @@ class Contract:
     spared: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown operation or payload."""
+        """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""
+        if self.compute_dtype not in COMPUTE_DTYPES:
+            raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {COMPUTE_DTYPES}")
         for part in get_args(Part):
             declared = getattr(self, part)
             if declared is not None and not isinstance(declared, Mapping):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from meshproof.hlo import Collective, HloError, census
+from meshproof.hlo.floats import Float, floats
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.hlo.products import products
 from meshproof.measures.memory import ProgramMemory, program_memory
@@ -24,10 +25,12 @@ class Program(Facet):
 
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
+    ``floats`` are the types that it computes in as it was written: a compiler may widen them.
     """
 
     collectives: Seen[tuple[Collective, ...]]
     products: Seen[int | None]
+    floats: Seen[tuple[Float, ...]]
     memory: Seen[ProgramMemory]
     flops: Seen[float]
     compile_seconds: Seen[float | None]
@@ -57,13 +60,15 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
         return no_lower(member)
     start = time.perf_counter()
     with compilations_of() as events:
-        compiled = function.lower(state, subject.batches[0]).compile()
+        lowered = function.lower(state, subject.batches[0])
+        compiled = lowered.compile()
     seconds = time.perf_counter() - start
     text = compiled.as_text()
     cost = compiled.cost_analysis() or {}
     return Program(
         collectives=_read(lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
+        floats=_read(lambda: floats(lowered.as_text("hlo", debug_info=True))),
         memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
         flops=float(cost.get("flops", float("nan"))),
         compile_seconds=None if FROM_CACHE in events else seconds,

@@ -7,6 +7,12 @@ place up or down, with the chance `MOVED`. From there on every operation rounds 
 arithmetic with the perturbation at the inputs (Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997; Vignes,
 "Discrete stochastic arithmetic for validating results of numerical software", Numerical Algorithms 37, 2004).
 
+What the draws cannot see is how the last digit of a number falls: all of them may round it alike, by chance to next to
+nothing. It is derived: rounding to nearest errs by ulp²/12 in the mean square, once for the result and once for each of
+the n − 1 sums that bring n devices together, and each train step rounds what it adds to once more. Step k of n devices
+thus has n − 1 + k of them. (Partial sums of one sign are no larger than their sum. Where terms cancel, the draws see
+it.)
+
 What is allowed of a leaf is then as everywhere: `numerics.MULTIPLE` deviations, no more than `numerics.VACUOUS` of the
 signal. Sums over devices add the same terms in another order. What is not seen: a fault that the trainer also has on
 one device, and a kink that rounding crosses in fewer than one of `DRAWS` runs.
@@ -59,7 +65,7 @@ def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> ReferenceTra
         return NotSupported(f"single_device('float64') raised {type(error).__name__}: {error}")
     if narrow:
         return NotSupported(f"single_device('float64') does not compute in float64: its step has {', '.join(narrow)}")
-    return ReferenceTrajectory(true, deviations(true, draws))
+    return ReferenceTrajectory(true, deviations(true, draws, case.devices))
 
 
 def unsuitable(case: Case, start: Leaves) -> str:
@@ -142,22 +148,33 @@ def widened(given: Sequence[Leaves]) -> list[Leaves]:
     ]
 
 
-def deviations(true: Trajectory, draws: Sequence[Trajectory]) -> Trajectory:
-    """The root mean square of what the draws differ by from float64, element by element."""
+def deviations(true: Trajectory, draws: Sequence[Trajectory], devices: int) -> Trajectory:
+    """The deviation of every element: of the draws from float64, and of the last roundings, which they do not see."""
 
-    def of(value: Leaves, others: Sequence[Leaves]) -> Leaves:
-        squares = {path: [(other[path] - value[path].astype(np.float64)) ** 2 for other in others] for path in value}
-        return {path: np.sqrt(np.mean(each, axis=0)) for path, each in squares.items()}
+    def of(value: Leaves, others: Sequence[Leaves], step: int) -> Leaves:
+        return {path: deviation(value[path], [other[path] for other in others], devices - 1 + step) for path in value}
 
-    def of_step(step: Step, others: Sequence[Step]) -> Step:
+    def of_step(step: Step, others: Sequence[Step], number: int) -> Step:
         return Step(
-            float(np.sqrt(np.mean([(other.loss - step.loss) ** 2 for other in others]))),
-            of(step.parameters, [other.parameters for other in others]),
-            of(step.optimizer_state, [other.optimizer_state for other in others]),
+            float(deviation(step.loss, [other.loss for other in others], devices - 1 + number)),
+            of(step.parameters, [other.parameters for other in others], number),
+            of(step.optimizer_state, [other.optimizer_state for other in others], number),
         )
 
     by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)
     return Trajectory(
-        of(true.gradients, [draw.gradients for draw in draws]),
-        tuple(of_step(step, others) for step, others in by_step),
+        of(true.gradients, [draw.gradients for draw in draws], 1),
+        tuple(of_step(step, others, number) for number, (step, others) in enumerate(by_step, 1)),
     )
+
+
+def deviation(true: Any, draws: Sequence[Any], roundings: int) -> np.ndarray:
+    """Of one array, element by element: the root mean square of the draws' errors and that many roundings to float32.
+
+    Whole numbers are not rounded.
+    """
+    value = np.asarray(true)
+    errors = np.mean([(draw - value.astype(np.float64)) ** 2 for draw in draws], axis=0)
+    if value.dtype.kind != "f":
+        return np.sqrt(errors)
+    return np.sqrt(errors + roundings * np.spacing(np.abs(value).astype(np.float32)).astype(np.float64) ** 2 / 12)

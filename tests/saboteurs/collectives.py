@@ -67,7 +67,7 @@ for name, synchronize, clauses in (
     ("sum_for_mean", each(lambda g: psum(g, "data")), ("NUM-2", "NUM-3")),
     ("one_unreduced_leaf", all_but_one, ("COM-2", "NUM-2")),
     ("gradient_rolled_by_a_row", rolled, ("NUM-2",)),
-    ("bf16_reduction", each(in_bf16), ("NUM-2",)),
+    ("bf16_reduction", each(in_bf16), ("NUM-2", "MIX-2")),
     ("reduced_twice", each(twice), ("COM-2", "COM-11")),
     ("drifting_replicas", each(drifting), ("NUM-6",)),
 ):

@@ -177,6 +177,12 @@ class MomentumInBfloat16(JaxForm):
         return TrainState(state.parameters, rounded(state.optimizer))
 
 
+class Undeclared(MixedPrecision):
+    """Mixed precision with the right numbers of it, which no contract announces."""
+
+    promises = Modified.promises
+
+
 class GradientsInBfloat16(JaxForm):
     """Gradients that are handed on in bfloat16."""
 
@@ -217,6 +223,8 @@ for name, form, network in (
     ("gradients_in_bf16", GradientsInBfloat16, MixedPrecision(SMALL)),
 ):
     plant(name, form, single_device.PAGE, ONE, *(() if name == "healthy_mixed" else ("MIX-1",)), network=network)
+plant("mixed_and_undeclared", JaxForm, single_device.PAGE, ONE, "MIX-2", network=Undeclared(SMALL))
+plant("momentum_in_bf16_undeclared", MomentumInBfloat16, single_device.PAGE, ONE, "MIX-2", "NUM-1", network=SMALL)
 harm = {"loss_and_gradients": synchronize_by(each(in_bf16))}
 plant(
     "mixed_and_reduced_in_bf16",

@@ -1,0 +1,77 @@
+"""Which floating-point types a program computes in as it was written, before a compiler chose its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from meshproof.hlo.module import Instruction
+from meshproof.hlo.parser import parse
+from meshproof.hlo.phases import read_paths
+
+TF32 = 19
+"""Bits of TensorFloat-32: a sign, 8 of exponent and 10 of mantissa."""
+
+_FLOAT = re.compile(r"[bt]?f(\d+)")
+_PRODUCT = re.compile(r"\balgorithm=dot_([bt]?f\d+)_")
+_ROUNDED = re.compile(r"\bexponent_bits=(\d+), mantissa_bits=(\d+)")
+_FRAME = re.compile(r"\bstack_frame_id=(\d+)")
+
+
+@dataclass(frozen=True)
+class Float:
+    """A type of ``bits``, in ``count`` arrays of more than one element, and where the ``first`` of them is made."""
+
+    name: str
+    bits: int
+    count: int
+    first: str
+
+
+def floats(text: str) -> tuple[Float, ...]:
+    """The types of what ``lowered.as_text("hlo", debug_info=True)`` prints, the narrowest first.
+
+    A product counts by the type that its algorithm multiplies in, too, and a ``reduce-precision`` by what it leaves.
+    Raises `HloError` for text that cannot be read.
+    """
+    found: dict[tuple[int, str], list[Instruction]] = {}
+    for instruction in parse(text).instructions:
+        for kind in dict.fromkeys(_types(instruction)):
+            found.setdefault(kind, []).append(instruction)
+    return tuple(Float(name, bits, len(made), _place(text, made)) for (bits, name), made in sorted(found.items()))
+
+
+def _types(instruction: Instruction) -> Iterator[tuple[int, str]]:
+    """The bits and names of what an instruction makes and computes in."""
+    names = [shape.dtype for shape in instruction.shapes if shape.elements > 1]
+    if product := instruction.search(_PRODUCT):
+        names.append(product[1])
+    for name in names:
+        if match := _FLOAT.match(name):
+            yield (TF32 if name == "tf32" else int(match[1])), name
+    if rounded := instruction.search(_ROUNDED):
+        exponent, mantissa = map(int, rounded.groups())
+        yield 1 + exponent + mantissa, f"{instruction.opcode} to {mantissa} bits of mantissa"
+
+
+def _place(text: str, made: list[Instruction]) -> str:
+    """The first that has a name in the program's words, by it and by the line of code that asked for it, where known."""
+    first = next(filter(read_paths, made), made[0])
+    name = next(iter(read_paths(first)), first.name)
+    if frame := first.search(_FRAME):
+        location = _row(text, "FileLocations", _entry(_row(text, "StackFrames", frame[1]), "file_location_id"))
+        file = _row(text, "FileNames", _entry(location, "file_name_id")).strip('"')
+        return f"{name} ({file}:{_entry(location, 'line')})"
+    return name
+
+
+def _row(text: str, table: str, number: str) -> str:
+    """A row of one of the tables that stand before the computations; empty where it is not there."""
+    rows = text.partition(f"\n{table}\n")[2].partition("\n\n")[0]
+    return next((row.partition(" ")[2] for row in rows.splitlines() if row.partition(" ")[0] == number), "")
+
+
+def _entry(row: str, name: str) -> str:
+    found = re.search(rf"\b{name}=(\d+)", row)
+    return found[1] if found else "?"

@@ -18,6 +18,7 @@ from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
+from meshproof.judging.spec import GROUPS
 from meshproof.observing.observation import Observation
 from meshproof.run.conformance import NAME, Conformance
 
@@ -34,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs there (default: the user's cache)")
     group.addoption("--no-compile-cache", action="store_true", help="keep no compiled programs for the next run")
     group.addoption(
+        "--require",
+        default="",
+        metavar="CLAUSES",
+        help="fail what could not be judged of these groups or clauses of SPEC.md, such as NUM,COM-2",
+    )
+    group.addoption(
         "--case-timeout",
         default=f"{CASE_TIMEOUT:g}",
         metavar="SECONDS",
@@ -48,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
     try:
         read_seconds(config.getoption("case_timeout"))
+        required(config)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
@@ -80,7 +88,19 @@ def conformance(pytestconfig: pytest.Config) -> Conformance:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Judge:
     """The judge of the running test."""
-    return Judge(record_of(request.node), alone(request.node), case_of(request.node))
+    return Judge(record_of(request.node), alone(request.node), case_of(request.node), required(request.config))
+
+
+def required(config: pytest.Config) -> list[str]:
+    """The groups and clauses that must be judged. Raises ``ValueError`` for one that no suite can judge."""
+    words = [word.strip() for word in config.getoption("require").split(",") if word.strip()]
+    for word in words:
+        group, _, number = word.partition("-")
+        if group not in GROUPS or (number and not number.isdecimal()) or word.endswith("-"):
+            raise ValueError(
+                f"--require {word}: expected groups of clauses, {', '.join(GROUPS)}, or clauses, such as COM-2"
+            )
+    return words
 
 
 def alone(item: pytest.Item) -> str:
@@ -91,7 +111,7 @@ def alone(item: pytest.Item) -> str:
 
 def chosen_options(config: pytest.Config) -> str:
     """The options that must be repeated to run the same test."""
-    usual = {"--impl": REFERENCE, "--devices": 8, "--case-timeout": f"{CASE_TIMEOUT:g}"}
+    usual = {"--impl": REFERENCE, "--devices": 8, "--case-timeout": f"{CASE_TIMEOUT:g}", "--require": ""}
     given = {name: config.getoption(name) for name in usual}
     options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
     options += [f"--target {target}" for target in config.getoption("target") or ()]

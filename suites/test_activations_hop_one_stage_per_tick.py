@@ -17,7 +17,7 @@ def test_activations_hop_one_stage_per_tick(case, observation, judge):
     counts = count(case.strategy.schedule)
     forwards = counts.chunks * counts.microbatches + counts.stages - 1
     for what, expected in (("forward", forwards), ("step", counts.ticks + counts.crossed)):
-        budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+        budget = judge.budget(what)
         hops = {(line.operation, line.axes) for line in budget if line.operation == "collective-permute"}
         between = {axis for _, axes in hops for axis in axes}
         if not hops:

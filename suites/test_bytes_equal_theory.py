@@ -7,7 +7,7 @@ from meshproof.measures.traffic import compare_traffic
 
 def judge_program(what, case, observation, judge):
     """Whatever the budget of this program lists must move, to the byte; COM-10 judges what it does not list."""
-    budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+    budget = judge.budget(what)
     seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
     listed = [traffic for traffic in seen if traffic.lines]
     for traffic in listed:

@@ -15,7 +15,7 @@ def has_two_axes(case):
 @pytest.mark.clause("COM-6", applies=both(has_two_axes, moves("parameters"), tensor_parallel))
 def test_each_axis_carries_its_own(case, observation, judge):
     """Parameters MUST move over the FSDP axis only, and activations over the tensor axis only."""
-    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    budget = judge.budget("step")
     seen = compare_traffic(judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (traffic for traffic in seen if not traffic.exact))
     carried = {

@@ -10,7 +10,7 @@ from .applicability import both, data_parallel, distributed
 @pytest.mark.clause("COM-1", applies=both(distributed, data_parallel))
 def test_forward_moves_no_data(case, observation, judge):
     """The forward pass of data parallelism MUST NOT communicate anything but scalar metrics."""
-    judge.promised(case.contract.forward, "communication budget of the forward pass")
+    judge.budget("forward")
     scalars = [line for line in case.contract.forward if line.payload == "metrics"]
     seen = judge.see(observation.programs.forward.collectives)
     judge.traffic("forward", (traffic for traffic in compare_traffic(seen, scalars) if not traffic.exact))

@@ -16,7 +16,7 @@ def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
     batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
     scalar metrics are reduced besides.)"""
-    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
     reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]

@@ -7,7 +7,7 @@ from meshproof.measures.traffic import compare_traffic
 
 def judge_program(what, case, observation, judge):
     """Every lane that moves bytes must have a line in the budget of this program."""
-    budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+    budget = judge.budget(what)
     seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
     judge.traffic(what, (traffic for traffic in seen if not traffic.lines))
 

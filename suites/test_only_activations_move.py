@@ -12,7 +12,7 @@ def test_only_activations_move(case, observation, judge):
     """For each pair of blocks, exactly one [B, D] activation MUST move over the tensor axis in the forward pass and one
     in the backward pass, and no parameter. (In a pipeline: per tick. With recomputation: the forward one twice.)"""
     for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):
-        budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+        budget = judge.budget(what)
         tensor = tensor_axes(case)
         seen = compare_traffic(judge.see(program.collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if tensor & set(traffic.lane[1]) and not traffic.exact))

@@ -14,7 +14,7 @@ def test_parameters_are_gathered_once(case, observation, judge):
     once, per step (or per microbatch). (With recomputation, a parameter may be gathered twice. A parameter-sized
     all-reduce is only admitted as the target's realisation of reduce-scatter, and not at all where collectives are
     written by hand.)"""
-    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "parameters"}
     lanes = [t for t in compare_traffic(judge.see(observation.programs.step.collectives), budget) if t.lane[1] in axes]
     judge.traffic("step", (traffic for traffic in lanes if not traffic.exact))

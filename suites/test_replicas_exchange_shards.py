@@ -11,7 +11,7 @@ from .applicability import replica_axes
 def test_replicas_exchange_shards(case, observation, judge):
     """Between replicas, exactly one shard of each gradient MUST move per step (or per microbatch), and no parameter.
     (Gradients are reduce-scattered within the shard group first, then reduced over replicas.)"""
-    budget = judge.promised(case.contract.step, "communication budget of the train step")
+    budget = judge.budget("step")
     between = replica_axes(case)
     seen = compare_traffic(judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (lane for lane in seen if not lane.exact and between.intersection(lane.lane[1])))

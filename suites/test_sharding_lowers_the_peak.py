@@ -27,7 +27,7 @@ def test_sharding_lowers_the_peak(case, cases, observation, observe_also, judge)
 
     Not judged in a pipeline: a stage holds its own layers whole for all microbatches.
     """
-    judge.promised(case.contract.step, "communication budget of the train step")
+    judge.budget("step")
     twins = [other for other in cases if is_data_parallel_twin(case, other)]
     twin = judge.counterpart(twins[0] if twins else None, "data parallel form")
     own, whole = peak(observation.programs.step, judge), peak(observe_also(twin).programs.step, judge)

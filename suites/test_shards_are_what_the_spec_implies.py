@@ -12,7 +12,7 @@ def test_shards_are_what_the_spec_implies(case, observation, judge):
     """The shards of every parameter and optimizer-state leaf MUST have the positions, indices, shapes and bytes that
     its declared PartitionSpec implies."""
     for part in ("parameters", "optimizer_state"):
-        judge.promised(getattr(case.contract, part), f"layout of the {part}")
+        judge.promised(getattr(case.contract, part), f"layout of the {part.replace('_', ' ')}")
         leaves = judge.see(getattr(observation.training.layouts, part))
         judge.clear(problem for leaf in leaves if leaf.declared is not None for problem in problems(leaf, case.mesh))
 

@@ -30,7 +30,7 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
     over = updated_over(case)
     for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):
-        budget = judge.promised(getattr(case.contract, what), f"communication budget of the {what}")
+        budget = judge.budget(what)
         seen = compare_traffic(judge.see(program.collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if not traffic.exact))
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]

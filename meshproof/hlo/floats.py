@@ -56,7 +56,7 @@ def _types(instruction: Instruction) -> Iterator[tuple[int, str]]:
 
 
 def _place(text: str, made: list[Instruction]) -> str:
-    """The first that has a name in the program's words, by it and by the line of code that asked for it, where known."""
+    """The first that has a name in the program's words: that, and the line of code that asked for it, where known."""
     first = next(filter(read_paths, made), made[0])
     name = next(iter(read_paths(first)), first.name)
     if frame := first.search(_FRAME):

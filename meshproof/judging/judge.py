@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NoReturn, TypeVar
 
 import pytest
 
 from meshproof.cases import Case, has_member
+from meshproof.contract import Communication
 from meshproof.judging.records import Record
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.memory import theoretical_bytes
@@ -21,15 +22,19 @@ T = TypeVar("T")
 class Judge:
     """Judges one test. Every method either returns, or records a status and ends the test.
 
-    ``alone`` is the command that runs the test alone; ``case`` is ``None`` if the stack is judged.
+    ``alone`` is the command that runs the test alone; ``case`` is ``None`` if the stack is judged. ``required`` are the
+    groups and clauses of which what is not supported fails.
     """
 
-    def __init__(self, record: Record, alone: str, case: Case | None = None) -> None:
-        self.record, self.alone, self.case = record, alone, case
+    def __init__(self, record: Record, alone: str, case: Case | None = None, required: Sequence[str] = ()) -> None:
+        self.record, self.alone, self.case, self.required = record, alone, case, required
 
     def see(self, seen: Seen[T] | NotExercised) -> T:
         """What was seen; if it was not, the test ends as not supported, not exercised or failed."""
         if isinstance(seen, NotSupported):
+            for word in self.required:
+                if word in (self.record.clause, self.record.clause.partition("-")[0]):
+                    self.fail([f"{seen.reason}; --require {word} demands a verdict"], "is not judged of")
             self.record.status, self.record.message = "not-supported", seen.reason
             pytest.skip(f"not supported: {seen.reason}")
         if isinstance(seen, NotExercised):
@@ -42,6 +47,12 @@ class Judge:
     def promised(self, promise: T | None, what: str) -> T:
         """A part of the contract; if the contract leaves it out, the test ends as not supported."""
         return self.see(NotSupported(f"the contract promises no {what}") if promise is None else promise)
+
+    def budget(self, program: Literal["forward", "step"]) -> tuple[Communication, ...]:
+        """The contract's lines of the forward pass, or of the train step."""
+        assert self.case
+        name = {"forward": "forward pass", "step": "train step"}[program]
+        return self.promised(getattr(self.case.contract, program), f"communication budget of the {name}")
 
     def counterpart(self, found: Case | None, what: str) -> Case:
         """Another case to compare with; if there is none, the test ends as not supported."""
@@ -108,14 +119,13 @@ class Judge:
         if found:
             self.fail(found)
 
-    def fail(self, problems: list[str]) -> NoReturn:
+    def fail(self, problems: list[str], how: str = "is violated by") -> NoReturn:
         """End the test as failed, for these problems, of which the first twelve are shown."""
         shown = problems[:12] + ([f"and {len(problems) - 12} more"] if len(problems) > 12 else [])
         lines = "\n".join(f"  - {problem}".replace("\n", "\n  ") for problem in shown)
-        where = f" by {self.record.case}" if self.record.case else ""
+        what = f"{how} {self.record.case}" if self.record.case else how.rpartition(" ")[0]
         pytest.fail(
-            f"{self.record.clause} is violated{where}: {self.record.statement}\n{self._case()}{lines}\n"
-            f"run it alone: {self.alone}",
+            f"{self.record.clause} {what}: {self.record.statement}\n{self._case()}{lines}\nrun it alone: {self.alone}",
             pytrace=False,
         )
 

@@ -12,12 +12,13 @@ from rich.table import Table
 
 from meshproof.judging.records import Record
 from meshproof.report.document import SIGNS, count_statuses, describe_stack
+from meshproof.run.unjudged import unjudged
 
 LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
 
 
 def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: Any) -> None:
-    """Write the stack, the matrix, the worst margin, the counts, and each reason why tests were not exercised."""
+    """Write the stack, the matrix, the worst margin, the counts, what was not judged, and what was not exercised."""
     records = list(records)
     terminal.section("conformance")
     terminal.write_line(describe_stack(report["environment"]))
@@ -29,6 +30,8 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
     counts = ", ".join(f"{count} {status}" for status, count in count_statuses(report).items())
     terminal.write_line(f"clauses: {counts}")
     for line in expected(records):
+        terminal.write_line(line, yellow=True)
+    for line in unjudged(records, strategies):
         terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():

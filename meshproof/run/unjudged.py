@@ -1,0 +1,82 @@
+"""What a run did not judge of its trainers, worst first, and what would open it. None of it was proved."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from meshproof.contract import Strategy
+from meshproof.judging.records import Record
+from meshproof.judging.spec import GROUPS
+
+MOST = 8
+"""Lines that are shown."""
+
+LACKS = re.compile(r"the strategy has no (\w+(?: and no \w+)*)$")
+"""Of the reasons why a clause cannot be judged the one that names members."""
+
+OPENS = {
+    "the contract promises no ": "declare it in its Contract",
+    "the implementation brings no truth": "bring single_device(dtype)",
+    "the implementation has no ": "list that one in strategies(), too",
+}
+"""What opens other reasons, by how they begin. The rest say it themselves."""
+
+
+def unjudged(records: Iterable[Record], strategies: Mapping[str, str]) -> list[str]:
+    """Lines of the summary: clauses of which no test of a strategy could judge, by reason, worst first.
+
+    ``strategies`` has each case's. The order is that of the groups in SPEC.md, numbers before memory; then the reason
+    that closes more clauses comes first.
+    """
+    reasons: dict[str, tuple[set[str], set[str]]] = {}
+    for clause, strategy, reason in _closed(records, strategies):
+        clauses, names = reasons.setdefault(reason, (set(), set()))
+        clauses.add(clause)
+        names.add(strategy)
+    found = sorted(reasons.items(), key=lambda item: (min(map(_place, item[1][0])), -len(item[1][0]), item[0]))
+    if not found:
+        return []
+    groups = ",".join(sorted({clause.partition("-")[0] for _, (clauses, _) in found for clause in clauses}, key=_place))
+    lines = [f"NOT JUDGED, worst first (--require {groups} makes it a failure):"]
+    for reason, (clauses, names) in found[:MOST]:
+        shown = f"{min(names)}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+        lines.append(f"  {', '.join(sorted(clauses, key=_place))} of {shown}: {opened(reason)}")
+    if len(found) > MOST:
+        lines.append(f"  and for {len(found) - MOST} more reasons: pytest's -rs has them all")
+    return lines
+
+
+def opened(reason: str) -> str:
+    """A reason why a clause could not be judged, with what would let it."""
+    if lacks := LACKS.match(reason):
+        return f"{reason}: bring {', '.join(map(_signature, lacks[1].split(' and no ')))}"
+    return next((f"{reason}: {what}" for begins, what in OPENS.items() if reason.startswith(begins)), reason)
+
+
+def _closed(records: Iterable[Record], strategies: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Clause, strategy and reason, where no test of that clause on that strategy came to a verdict."""
+    statuses: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.case and record.case in strategies:
+            statuses.setdefault((record.clause, strategies[record.case]), []).append(record)
+    for (clause, strategy), tests in statuses.items():
+        if {test.status for test in tests} == {"not-supported"}:
+            for reason in dict.fromkeys(test.message for test in tests):
+                yield clause, strategy, reason
+
+
+def _signature(member: str) -> str:
+    """A member as it is called, where the protocol has it."""
+    function = getattr(Strategy, member, None)
+    if not inspect.isfunction(function):
+        return member
+    _, *names = inspect.signature(function).parameters
+    return f"{member}({', '.join(names)})"
+
+
+def _place(clause: str) -> tuple[int, int]:
+    """Where a clause, or a group, stands in SPEC.md."""
+    group, _, number = clause.partition("-")
+    return list(GROUPS).index(group), int(number or 0)

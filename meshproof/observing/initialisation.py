@@ -12,6 +12,7 @@ from meshproof.hlo.arrays import held_arrays
 from meshproof.measures.layout import LeafLayout
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import shown
+from meshproof.observing.programs import stage
 from meshproof.observing.seen import Facet, NotSupported, Seen, no_lower
 from meshproof.observing.state import annotated, array_leaves
 from meshproof.observing.subject import Subject
@@ -44,4 +45,5 @@ def _held(init: Any) -> set[Shape] | NotSupported:
     """The arrays that a device holds while ``init`` runs, where that is one compiled program."""
     if not hasattr(init, "lower"):
         return no_lower("init")
-    return held_arrays(init.lower(jax.random.key(0)).compile().as_text())
+    lowered = stage(init.lower(jax.random.key(0)), "lowered")
+    return held_arrays(stage(lowered.compile(), "compiled").as_text())

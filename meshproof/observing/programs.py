@@ -60,8 +60,8 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
         return no_lower(member)
     start = time.perf_counter()
     with compilations_of() as events:
-        lowered = function.lower(state, subject.batches[0])
-        compiled = lowered.compile()
+        lowered = stage(function.lower(state, subject.batches[0]), "lowered")
+        compiled = stage(lowered.compile(), "compiled")
     seconds = time.perf_counter() - start
     text = compiled.as_text()
     cost = compiled.cost_analysis() or {}
@@ -74,6 +74,11 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
         compile_seconds=None if FROM_CACHE in events else seconds,
         host_transfers=host_transfers(text),
     )
+
+
+def stage(made: Any, name: str) -> Any:
+    """JAX's own stage, also where a library has wrapped it, as Equinox does: ``lowered``, ``compiled``."""
+    return made if hasattr(made, "as_text") else getattr(made, name, made)
 
 
 def _read(look: Callable[[], T]) -> Seen[T]:

@@ -30,6 +30,7 @@ from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, ReferenceTrajectory, Step, Trajectory, Tree, leaves, nest
 from meshproof.hlo.arrays import element_types
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
+from meshproof.observing.programs import stage
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import array_leaves, host
 
@@ -117,7 +118,7 @@ def narrow_types(trainer: Any, given: Sequence[Leaves]) -> list[str]:
             "train_step has no lower(), so that its precision cannot be seen: hand over the jitted function"
         )
     lowered = trainer.train_step.lower(trainer.load(nest(given[0])), place(trainer, nest(given[1])))
-    types = element_types(lowered.compile().as_text())
+    types = element_types(stage(stage(lowered, "lowered").compile(), "compiled").as_text())
     return sorted(name for name in types if name.startswith(("f", "bf")) and name != "f64")
 
 

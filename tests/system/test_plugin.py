@@ -55,6 +55,24 @@ def test_an_unusable_implementation_is_one_error(implementation, words):
     assert_refused(run_suites("--impl", implementation), *words)
 
 
+@pytest.mark.parametrize("word", ["FOO", "NUM-", "NUM-x", "num"])
+def test_what_no_suite_can_judge_is_not_required(word):
+    """A group that is none, a clause without a number."""
+    assert_refused(run_suites("--require", f"COM,{word}"), f"--require {word}: expected groups of clauses, NUM, SHD,")
+
+
+def test_what_is_required_and_not_judged_is_red():
+    """A run that was green, with what it did not judge, fails with the option that its summary names."""
+    chosen = ("--impl", "tests.implementations.adapters", "-k", "bare and first_gradients")
+    green = run_suites(*chosen)
+    assert green.returncode == 0, green.stdout
+    assert "NOT JUDGED, worst first (--require NUM makes it a failure):" in green.stdout
+    assert "  NUM-2 of bare: the implementation brings no truth: bring single_device(dtype)" in green.stdout
+    red = run_suites(*chosen, "--require", "NUM")
+    assert red.returncode == 1 and "NUM-2 is not judged of bare-jax-regression@data=8" in red.stdout, red.stdout
+    assert "--impl tests.implementations.adapters --require NUM\n" in red.stdout
+
+
 def test_an_unwritable_report_fails_before_the_first_test(tmp_path):
     """A report path in no folder, or that is one, is refused before anything runs."""
     assert_refused(run_suites("--conformance-report", tmp_path / "nowhere" / "report.json"), "no file can be written")

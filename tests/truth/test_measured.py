@@ -6,12 +6,14 @@ import pytest
 
 from meshproof.cases import Case
 from meshproof.contract import Contract, leaves
-from meshproof.measures.numerics import norm
+from meshproof.measures.numerics import MULTIPLE, norm
 from meshproof.observing.seen import NotSupported
-from meshproof.observing.single_device_truth import measure, moved
+from meshproof.observing.single_device_truth import DRAWS, deviation, measure, moved
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.strategies import single_device
 from reference_impl.truth import Adam, Momentum
+from tests.false_alarms import margins
+from tests.healthy.kinds import KINDS
 from tests.implementations.minimal import Trainer
 from tests.implementations.odd import odd
 
@@ -74,3 +76,20 @@ def test_what_cannot_be_truth_is_not_supported(members, reason):
     trainer = odd(**PLAIN | {"single_device": lambda dtype: odd(**PLAIN)} | members)
     seen = measure(Case("line", trainer, {"data": 1}, "cpu"), {"w": np.float32(0.5).reshape(())}, trainer.batches(3))
     assert isinstance(seen, NotSupported) and reason in seen.reason
+
+
+def test_the_last_rounding_is_allowed_though_no_draw_shows_it():
+    """Where all draws round alike, by chance to next to nothing, a result one unit in the last place off is healthy."""
+    ulp = 2.0**-23
+    true, draws = np.float64(1 + 0.01 * ulp), [np.float32(1)] * DRAWS
+    allowed = MULTIPLE * deviation(true, draws, roundings=1)
+    assert 1.5 * ulp < allowed < 2 * ulp
+    assert allowed < MULTIPLE * deviation(true, draws, roundings=10) < 1e-6, "a ten-millionth is never hidden"
+    assert deviation(np.int32(7), [np.int32(7)] * DRAWS, roundings=10) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS[1::3], ids=lambda kind: kind.name)
+def test_a_healthy_trainer_is_far_from_its_bound(kind):
+    """And two small faults far beyond it. `python -m tests.false_alarms` has more seeds."""
+    found = margins(kind, seeds=2, faults=1)
+    assert max(found.healthy) < 0.6 and min(found.scaled) > 20 and min(found.rounded) > 200

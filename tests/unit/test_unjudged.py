@@ -1,0 +1,80 @@
+"""What a run did not judge: which clauses, of which trainer, why, and what would open them."""
+
+import pytest
+
+from meshproof.judging.judge import Judge
+from meshproof.judging.records import Record
+from meshproof.observing.seen import NotSupported
+from meshproof.run.unjudged import MOST, opened, unjudged
+
+CASES = {"mine@data=8": "mine", "other@data=8": "other"}
+
+
+def record(clause, status, reason="", case="mine@data=8"):
+    """A test of a clause."""
+    return Record(f"suites/test_a.py::test_a[{case}]", clause, "It MUST.", case, status, message=reason)
+
+
+def test_what_is_worst_comes_first():
+    """Numbers before memory, by reason, with the trainers and the option that makes it a failure."""
+    found = [
+        record("MEM-1", "not-supported", "the contract promises no layout of the parameters"),
+        record("NUM-3", "not-supported", "the implementation brings no truth"),
+        record("NUM-2", "not-supported", "the implementation brings no truth"),
+        record("NUM-2", "not-supported", "the implementation brings no truth", "other@data=8"),
+    ]
+    assert unjudged(found, CASES) == [
+        "NOT JUDGED, worst first (--require NUM,MEM makes it a failure):",
+        "  NUM-2, NUM-3 of mine and 1 more: the implementation brings no truth: bring single_device(dtype)",
+        "  MEM-1 of mine: the contract promises no layout of the parameters: declare it in its Contract",
+    ]
+
+
+@pytest.mark.parametrize("status", ["proved", "failed", "expected-failure"])
+def test_a_clause_that_one_test_judged_is_judged(status):
+    """Of that trainer. What another one lacks is told of that one."""
+    found = [record("NUM-2", status), record("NUM-2", "not-supported", "no")]
+    assert unjudged(found, CASES) == []
+    [_, line] = unjudged([*found, record("NUM-2", "not-supported", "no", "other@data=8")], CASES)
+    assert line == "  NUM-2 of other: no"
+
+
+def test_many_reasons_are_counted():
+    """A summary is short."""
+    *_, last = unjudged([record("NUM-2", "not-supported", f"reason {n}") for n in range(MOST + 3)], CASES)
+    assert last == "  and for 3 more reasons: pytest's -rs has them all"
+
+
+@pytest.mark.parametrize(
+    ("reason", "opens"),
+    [
+        ("the strategy has no gradients", ": bring gradients(state, batch)"),
+        ("the strategy has no optimizer_state and no make_mesh", ": bring optimizer_state(state), make_mesh"),
+        ("the implementation has no GPipe form to compare with", ": list that one in strategies(), too"),
+        ("init has no lower(): hand over the jitted function itself, or give it one", ""),
+    ],
+)
+def test_each_reason_says_what_opens_it(reason, opens):
+    """A member by its call."""
+    assert opened(reason) == reason + opens
+
+
+@pytest.mark.parametrize("word", ["NUM", "NUM-2"])
+def test_what_is_required_fails_where_it_is_not_supported(word):
+    """By its group, or alone; what was judged is as it was."""
+    judge = Judge(record("NUM-2", "not-exercised"), "pytest x", required=[word])
+    assert judge.see(3) == 3
+    with pytest.raises(pytest.fail.Exception) as told:
+        judge.see(NotSupported("the strategy has no gradients"))
+    message = str(told.value)
+    assert message.startswith("NUM-2 is not judged of mine@data=8: It MUST.")
+    assert f"the strategy has no gradients; --require {word} demands a verdict" in message
+
+
+@pytest.mark.parametrize("word", ["COM", "NUM-22", "NUM-3"])
+def test_what_is_not_required_is_skipped(word):
+    """Another group, another clause."""
+    judge = Judge(record("NUM-2", "not-exercised"), "pytest x", required=[word])
+    with pytest.raises(pytest.skip.Exception):
+        judge.see(NotSupported("the strategy has no gradients"))
+    assert judge.record.status == "not-supported"

@@ -6,7 +6,7 @@ An implementation needs to import only this module. It starts no JAX backend.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol, get_args
 
@@ -150,11 +150,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Step:
-    """One train step: the loss before the update, and the canonical leaves after it."""
+    """One train step: the loss before the update, the canonical leaves after it, and its other scalar metrics."""
 
     loss: float
     parameters: Leaves
     optimizer_state: Leaves
+    metrics: Leaves = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

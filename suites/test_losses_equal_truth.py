@@ -1,20 +1,27 @@
 """The curve that everybody looks at, judged by a rounding bound instead of by eye."""
 
+from math import inf
+
 import pytest
 
-from meshproof.measures.numerics import judge_loss
+from meshproof.measures.numerics import VACUOUS_IN, agree, judge_loss
+from meshproof.measures.numerics import judge as judge_leaves
 
 from .applicability import in_float32
 
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
 def test_losses_equal_truth(observation, truth, judge):
-    """The loss MUST equal truth at every step."""
+    """The loss MUST equal truth at every step. (So MUST every other scalar metric that the truth has, such as that of
+    one device.)"""
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
-    judge.numbers(
-        judge_loss(seen.loss, value.loss, rounding.loss, f"loss of step {number}")
-        for number, (seen, value, rounding) in enumerate(steps, start=1)
-    )
+    verdicts = []
+    for number, (seen, value, rounding) in enumerate(steps, start=1):
+        verdicts.append(judge_loss(seen.loss, value.loss, rounding.loss, f"loss of step {number}"))
+        if value.metrics:
+            of = seen.metrics, value.metrics, rounding.metrics
+            verdicts.append(judge_leaves(*of, f"metrics of step {number}", vacuous=inf))  # one of them may be near 0
+    judge.numbers(verdicts)
 
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
@@ -22,3 +29,21 @@ def test_forward_pass_equals_truth(observation, truth, judge):
     """The loss of the forward pass alone MUST equal truth's loss of the first step."""
     loss = judge.see(observation.start.loss)
     judge.numbers([judge_loss(loss, truth.value.steps[0].loss, truth.rounding.steps[0].loss, "forward pass")])
+
+
+@pytest.mark.clause("NUM-11", applies=lambda case: not getattr(case.strategy, "draws", False))
+def test_steps_report_the_loss_of_their_state(case, observation, truth, judge):
+    """The loss that a train step reports MUST be that of the forward pass in the state, and on the batch, that the step
+    was given. (Not that of the step before it, or of stale parameters.)"""
+    steps, losses = judge.see(observation.training.steps), map(judge.see, judge.see(observation.training.losses))
+    judge.numbers(
+        agree(
+            {"loss": loss},
+            {"loss": step.loss},
+            {"loss": rounding.loss},
+            f"loss of step {number}",
+            ("loss(state, batch)", "train_step"),
+            VACUOUS_IN[case.contract.compute_dtype],
+        )
+        for number, (step, loss, rounding) in enumerate(zip(steps, losses, truth.rounding.steps, strict=True), start=1)
+    )

@@ -64,6 +64,10 @@ class Judge:
         if absent:
             self.see(NotSupported(f"the strategy has no {' and no '.join(absent)}"))
 
+    def note(self, message: str) -> None:
+        """Say in the report what a verdict rests on, where that is less than usual."""
+        self.record.message = message
+
     def margin(self, observed: float, allowed: float) -> None:
         """Record ``observed / allowed``, if it is the worst so far."""
         self.record.margin = max(ratio(observed, allowed), self.record.margin or 0.0)

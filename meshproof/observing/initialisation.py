@@ -7,22 +7,29 @@ from typing import Any
 
 import jax
 
+from meshproof.cases import has_member
+from meshproof.contract import Leaves
 from meshproof.hlo import Shape
 from meshproof.hlo.arrays import held_arrays
 from meshproof.measures.layout import LeafLayout
 from meshproof.observing.layouts import Layouts, observe_layouts
-from meshproof.observing.members import shown
+from meshproof.observing.members import canonical, shown
 from meshproof.observing.programs import stage
 from meshproof.observing.seen import Facet, NotSupported, Seen, no_lower
-from meshproof.observing.state import annotated, array_leaves
+from meshproof.observing.state import annotated, array_leaves, host
 from meshproof.observing.subject import Subject
 
 
 @dataclass(frozen=True)
 class Initialisation(Facet):
-    """The state after ``init``, the arrays that a device ``held`` meanwhile, and those that Flax annotates as split."""
+    """The state after ``init``, the arrays that a device ``held`` meanwhile, and those that Flax annotates as split.
+
+    ``parameters`` are its values; ``alone`` are those that ``single_device`` makes of the same key.
+    """
 
     held: Seen[set[Shape]]
+    parameters: Seen[Leaves]
+    alone: Seen[Leaves]
     layouts: Layouts
     annotated: Seen[tuple[LeafLayout, ...]]
 
@@ -35,10 +42,20 @@ def observe_initialisation(subject: Subject) -> tuple[Initialisation, Any]:
         raise TypeError(f"init returned {shown(state)}, expected a pytree of jax.Array; JAX finds none in it")
     facet = Initialisation(
         held=held,
+        parameters=subject.attempt(lambda: subject.host(subject.tree("parameters", state)), "parameters"),
+        alone=subject.attempt(lambda: _alone(subject), "single_device"),
         layouts=observe_layouts(subject, state),
         annotated=subject.attempt(lambda: annotated(state, subject.strategy.mesh)),
     )
     return facet, state
+
+
+def _alone(subject: Subject) -> Leaves | NotSupported:
+    """The parameters that one device makes."""
+    trainer = subject.strategy.single_device("float32")
+    if lacking := [member for member in ("init", "parameters") if not has_member(trainer, member)]:
+        return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
+    return host(canonical(trainer.parameters(trainer.init(jax.random.key(0))), "parameters"))
 
 
 def _held(init: Any) -> set[Shape] | NotSupported:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from meshproof.cases import has_member
-from meshproof.contract import Batch, Part, ReferenceTrajectory, Trajectory, Tree, leaves
+from meshproof.contract import Batch, Leaves, Part, ReferenceTrajectory, Trajectory, Tree, leaves
 from meshproof.observing.seen import NotSupported
 
 
@@ -50,6 +50,13 @@ def state_and_metrics(returned: Any) -> tuple[Any, Mapping[str, Any]]:
 def loss_of(metrics: Mapping[str, Any]) -> float:
     """The loss that ``train_step`` reports. Raises ``TypeError``."""
     return scalar(metrics["loss"], "train_step's metrics['loss']")
+
+
+def other_metrics(metrics: Mapping[str, Any]) -> Leaves:
+    """The numbers that ``train_step`` reports beside the loss, by path. What is no scalar is left out."""
+    found = {path: value for path, value in leaves(metrics) if path != "loss" and np.shape(value) == ()}
+    numbers = {path: np.asarray(value) for path, value in found.items()}
+    return {path: value for path, value in numbers.items() if jax.numpy.issubdtype(value.dtype, np.number)}
 
 
 def scalar(returned: Any, what: str) -> float:

@@ -29,7 +29,7 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, ReferenceTrajectory, Step, Trajectory, Tree, leaves, nest
 from meshproof.hlo.arrays import element_types
-from meshproof.observing.members import canonical, loss_of, state_and_metrics
+from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.programs import stage
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import array_leaves, host
@@ -92,7 +92,7 @@ def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str], dtype: An
         check_precision({"loss": np.asarray(metrics["loss"])}, dtype)
         parameters = canonical(trainer.parameters(state), "parameters")
         moments = canonical(trainer.optimizer_state(state) if "optimizer_state" in parts else {}, "optimizer_state")
-        steps.append(Step(loss_of(metrics), host(parameters), host(moments)))
+        steps.append(Step(loss_of(metrics), host(parameters), host(moments), other_metrics(metrics)))
     used = {device for _, array in array_leaves(state) for device in array.sharding.device_set}
     if len(used) > 1:
         raise ValueError(f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device")
@@ -160,6 +160,7 @@ def deviations(true: Trajectory, draws: Sequence[Trajectory], devices: int) -> T
             float(deviation(step.loss, [other.loss for other in others], devices - 1 + number)),
             of(step.parameters, [other.parameters for other in others], number),
             of(step.optimizer_state, [other.optimizer_state for other in others], number),
+            of(step.metrics, [other.metrics for other in others], number),
         )
 
     by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,19 +15,21 @@ from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.compilations import compilations_of
 from meshproof.observing.layouts import Layouts, observe_layouts
-from meshproof.observing.members import loss_of, state_and_metrics
+from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics
 from meshproof.observing.seen import Facet, Failed, Seen
 from meshproof.observing.state import array_leaves, finite_state, layout_of, moved, replicas
 from meshproof.observing.subject import STEPS, Subject
 
 STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
 Compilations = tuple[tuple[str, ...], ...]
+Losses = tuple[Seen[float], ...]
 
 
 @dataclass(frozen=True)
 class Training(Facet):
     """`STEPS` train steps: each one's numbers, what JAX traced and compiled during each (event names), the last state.
 
+    ``losses`` are those of the forward pass, in the state and on the batch that each step was given.
     ``moved`` names the leaves whose layout is not what it was before, ``finite`` and ``replicas`` judge the values of
     the last state. ``evaluation`` has each metric's sum and count in that state. ``rerun`` says whether a second run
     leaves the same bits, ``implicit_transfers`` what one more step raises where arrays may not be moved between host
@@ -34,6 +37,7 @@ class Training(Facet):
     """
 
     steps: Seen[tuple[Step, ...]]
+    losses: Seen[Losses]
     compilations: Seen[Compilations]
     layouts: Layouts
     moved: Seen[tuple[str, ...]]
@@ -47,9 +51,10 @@ class Training(Facet):
 def observe_training(subject: Subject, state: Any) -> Training:
     """Training from this state, which the first step donates."""
     where = layout_of(state)
-    final, steps, compilations = _train(subject, state)
+    final, steps, losses, compilations = _train(subject, state)
     return Training(
         steps=steps,
+        losses=losses,
         compilations=compilations,
         layouts=observe_layouts(subject, final),
         moved=subject.attempt(lambda: moved(where, layout_of(final))),
@@ -61,11 +66,12 @@ def observe_training(subject: Subject, state: Any) -> Training:
     )
 
 
-def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], Seen[Compilations]]:
+def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], Seen[Losses], Seen[Compilations]]:
     """The state that the steps leave, or the last one that was whole, and what was seen of them."""
-    steps, compilations = [], []
+    steps, losses, compilations = [], [], []
     try:
         for batch in subject.batches:
+            losses.append(subject.attempt(partial(_forward, subject, state, batch), "loss"))
             with compilations_of() as events:
                 state, metrics = state_and_metrics(subject.strategy.train_step(state, batch))
                 jax.block_until_ready(metrics)
@@ -73,13 +79,17 @@ def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], S
             steps.append(_numbers(subject, state, metrics))
     except Exception as error:
         failed = Failed(f"train step {len(steps) + 1} raised {type(error).__name__}: {error}")
-        return state, failed, failed
-    return state, tuple(steps), tuple(compilations)
+        return state, failed, failed, failed
+    return state, tuple(steps), tuple(losses), tuple(compilations)
+
+
+def _forward(subject: Subject, state: Any, batch: Any) -> float:
+    return scalar(subject.strategy.loss(state, batch), "loss")
 
 
 def _numbers(subject: Subject, state: Any, metrics: Mapping[str, Any]) -> Step:
-    parts = (subject.host(subject.tree(part, state)) if subject.has(part) else {} for part in STATE)
-    return Step(loss_of(metrics), *parts)
+    parameters, moments = (subject.host(subject.tree(part, state)) if subject.has(part) else {} for part in STATE)
+    return Step(loss_of(metrics), parameters, moments, other_metrics(metrics))
 
 
 def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:

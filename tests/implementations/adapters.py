@@ -19,6 +19,8 @@ CAUGHT_BY = {
     "sum_for_mean": {"NUM-3"},
     "one_leaf_forgotten": {"NUM-3", "NUM-6", "COM-2", "ERR-2"},
     "momentum_whole": {"SHD-2", "SHD-3", "SHD-5", "MEM-1"},
+    "loss_of_the_next": {"NUM-11"},
+    "norm_of_one_device": {"NUM-4"},
     "truth_on_all_devices": {"NUM-2", "NUM-3", "NUM-4"},
 }
 
@@ -58,6 +60,44 @@ class MomentumByParameter(DataParallel):
     def single_device(self, dtype):
         """Its own names."""
         return MomentumByParameter(devices=1)
+
+
+class LossOfTheNext(DataParallel):
+    """Reports the loss of the state that it returns, on one device too."""
+
+    name = "loss_of_the_next"
+
+    @staticmethod
+    @jax.jit(donate_argnums=0)
+    def train_step(state, batch):
+        """One forward pass too late."""
+        state, _ = train_step(state, batch)
+        return state, {"loss": loss(state["parameters"], batch)}
+
+    def single_device(self, dtype):
+        """As wrong."""
+        return LossOfTheNext(devices=1)
+
+
+class NormOfOneDevice(DataParallel):
+    """Reports the norm of the gradients that one device has, before they are reduced."""
+
+    name = "norm_of_one_device"
+
+    def __init__(self, devices=8):
+        super().__init__(devices)
+        self.train_step = jax.jit(self.step, donate_argnums=0)
+
+    def step(self, state, batch):
+        """The first rows' gradients, which on one device are all rows'."""
+        state, metrics = train_step(state, batch)
+        rows = 64 // self.mesh_axes["data"]
+        own = jax.grad(loss)(state["parameters"], jax.tree.map(lambda field: field[:rows], batch))
+        return state, metrics | {"norm": optax.global_norm(own)}
+
+    def single_device(self, dtype):
+        """As wrong."""
+        return NormOfOneDevice(devices=1)
 
 
 class OnHost(DataParallel):
@@ -166,6 +206,8 @@ def strategies():
             Bare,
             Partial,
             MomentumByParameter,
+            LossOfTheNext,
+            NormOfOneDevice,
             OnHost,
             ByHand,
             ForgottenMean,

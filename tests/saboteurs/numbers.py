@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +12,9 @@ import jax.numpy as jnp
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import TrainState
 from reference_impl.forms.nnx_form import NnxForm
-from reference_impl.strategies import (
-    data_parallel,
-    single_device,
-)
+from reference_impl.models.mlp import MLP
+from reference_impl.modifiers import Modified
+from reference_impl.strategies import data_parallel, fsdp, single_device
 from reference_impl.truth import Adam, Momentum
 from tests.saboteurs.planting import DATA, ONE, plant
 
@@ -44,6 +44,44 @@ class WrongLoss(JaxForm):
         """A tenth of a percent too small."""
         state, metrics = super().step(state, batch)
         return state, {"loss": metrics["loss"] * 0.999}
+
+
+class LossOfTheNext(JaxForm):
+    """Reports the loss of the state that it returns."""
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One forward pass too late."""
+        state, _ = super().step(state, batch)
+        return state, {"loss": self.loss_and_gradients(state.parameters, batch)[0]}
+
+
+class SameKeys(Modified):
+    """Every device draws its shard of a kernel with the same key."""
+
+    def init(self, key: Any) -> Any:
+        """The first eighth, eight times."""
+        return kernels(super().init(key), lambda w: jnp.tile(w[:, : w.shape[1] // 8], (1, 8)) if w.shape[1] > 10 else w)
+
+
+class FanInOfTheShard(Modified):
+    """Scales by what a device sums, an eighth of what all do."""
+
+    def init(self, key: Any) -> Any:
+        """Too large by the square root of eight."""
+        return kernels(super().init(key), lambda w: w * 8**0.5)
+
+
+class KeyOfEachShard(Modified):
+    """Draws each device's shard with a key of its own, as shard_map makes it easy to: other numbers, and right ones."""
+
+    def init(self, key: Any) -> Any:
+        """By another key than that of one device."""
+        return super().init(jax.random.fold_in(key, 1))
+
+
+def kernels(parameters: Any, change: Callable[[Any], Any]) -> Any:
+    """These parameters with every kernel changed."""
+    return {name: layer | {"kernel": change(layer["kernel"])} for name, layer in parameters.items()}
 
 
 class ForgetsMomentum(JaxForm):
@@ -112,6 +150,10 @@ plant(
     "moments_exchanged", lambda page, axes, _: ExchangesMoments(page, axes, Adam()), data_parallel.PAGE, DATA, "NUM-3"
 )
 plant("wrong_loss", WrongLoss, data_parallel.PAGE, DATA, "NUM-4")
+plant("loss_of_the_next_state", LossOfTheNext, data_parallel.PAGE, DATA, "NUM-4", "NUM-11")
+plant("same_key_on_every_shard", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=SameKeys(MLP()))
+plant("fan_in_of_the_shard", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=FanInOfTheShard(MLP()))
+plant("healthy_key_of_each_shard", JaxForm, fsdp.PAGE, DATA, network=KeyOfEachShard(MLP()))
 plant("momentum_forgotten", ForgetsMomentum, data_parallel.PAGE, DATA, "NUM-3")
 plant("runs_differ", StartsDifferently, single_device.PAGE, ONE, "NUM-5")
 plant("not_a_number", NotANumber, data_parallel.PAGE, DATA, "NUM-10")

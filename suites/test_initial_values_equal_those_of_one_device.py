@@ -1,4 +1,4 @@
-"""A layout changes where values lie, not which they are."""
+"""A layout says where values are, not which."""
 
 import pytest
 

@@ -12,8 +12,8 @@ from .applicability import in_float32
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
 def test_losses_equal_truth(observation, truth, judge):
-    """The loss MUST equal truth at every step. (So MUST every other scalar metric that the truth has, such as that of
-    one device.)"""
+    """The loss MUST equal truth at every step. (With it every other scalar metric that the truth has, as that of one
+    device does.)"""
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     verdicts = []
     for number, (seen, value, rounding) in enumerate(steps, start=1):

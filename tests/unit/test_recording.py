@@ -66,4 +66,4 @@ def test_a_step_that_raises_leaves_the_rest():
     recorded = entry(odd(train_step=lambda *_: 1 / 0))
     assert (recorded["losses"], recorded["digest"], list(recorded["shardings"])) == ([], None, ["['w']"])
     raised = "train step 1 raised ZeroDivisionError: division by zero"
-    assert f"training.steps, training.compilations: {raised}" in recorded["problem"]
+    assert f"training.steps, training.losses, training.compilations: {raised}" in recorded["problem"]

@@ -38,7 +38,8 @@ def share_truth(case: Case, other: Case) -> bool:
     """Whether two cases must compute the same numbers on the same mesh.
 
     Either their truths are equal, or they are one strategy of one model that starts from the same values on the same
-    examples: then one of the truths may have been bent to fit its trainer, and the comparison shows it.
+    examples: then one of the truths may have been bent to fit its trainer, and the comparison shows it. Of two that
+    bring none nobody knows: they may be trained by other optimizers.
     """
     names, (one, two) = ("framework", "model"), (case.strategy, other.strategy)
     if any(getattr(one, name) != getattr(two, name) for name in names):
@@ -46,7 +47,7 @@ def share_truth(case: Case, other: Case) -> bool:
     if (case.mesh, case.target) != (other.mesh, other.target):
         return False
     truths = [getattr(strategy, "truth", None) for strategy in (one, two)]
-    return truths[0] == truths[1] or (one.name == two.name and None not in truths and start(case) == start(other))
+    return None not in truths and (truths[0] == truths[1] or (one.name == two.name and start(case) == start(other)))
 
 
 def start(case: Case) -> str:

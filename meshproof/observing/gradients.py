@@ -32,18 +32,22 @@ class Gradients(Facet):
 
 def observe_gradients(subject: Subject, state: Any) -> Gradients:
     """The gradients of a state."""
-    gradients, promotions = _gradients(subject, state)
+    gradients, promotions, mode = _gradients(subject, state)
     values = subject.then(gradients, subject.host)
     layout = subject.then(gradients, lambda tree: layout_of_tree(subject, "gradients", tree))
-    with jax.numpy_dtype_promotion("standard" if promotions else "strict"):  # the same, not traced anew
+    with jax.numpy_dtype_promotion(mode):  # the same, not traced anew
         unchecked = subject.attempt(
             lambda: host(subject.strategy.unchecked_gradients(state, subject.batches[0])), "unchecked_gradients"
         )
     return Gradients(promotions=promotions, values=values, layout=layout, unchecked=unchecked)
 
 
-def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]]]:
-    """The gradients, and the implicit promotion that tracing them takes, if it takes one."""
+def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]], Any]:
+    """The gradients, the implicit promotion that tracing them takes, if it takes one, and JAX's mode in which it could.
+
+    A truth value that becomes a number, as a mask in a product, is none: every dtype holds it. What else is promoted
+    behind it is not seen.
+    """
 
     def run() -> Seen[Tree]:
         return subject.attempt(
@@ -53,5 +57,5 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
     with jax.numpy_dtype_promotion("strict"):
         strict = run()
     if isinstance(strict, Failed) and "promotion" in strict.reason:
-        return run(), (strict.reason,)
-    return strict, strict if isinstance(strict, NotSupported | Failed) else ()
+        return run(), () if "'bool'" in strict.reason else (strict.reason,), "standard"
+    return strict, strict if isinstance(strict, NotSupported | Failed) else (), "strict"

@@ -15,6 +15,8 @@ from meshproof.measures.layout import LeafLayout
 from suites.applicability import axes_of, data_axes, exchanges_tokens, mixed
 from suites.derived import theory
 from suites.test_sharding_lowers_the_peak import is_data_parallel_twin
+from suites.twins import share_truth
+from tests.implementations.odd import odd
 
 DERIVED = [case for case in load_cases("reference_impl") if data_axes(case)]
 EXCHANGING = [case for case in DERIVED if exchanges_tokens(case)]
@@ -145,3 +147,9 @@ def test_fewer_digits_hide_no_elements(one):
     """Twice the elements in half the digits are as many bytes and too many elements; other digits are not promised."""
     assert problems(one, "bf16", 4)
     assert problems(one, "f8e5m2", 1)
+
+
+def test_absent_truths_are_not_equal():
+    """Two trainers that bring none are no twins: one may have another optimizer, and be healthy."""
+    one, other = (Case("", odd(variant=variant), {"data": 1}, "cpu") for variant in ("accumulated", ""))
+    assert not share_truth(one, other)

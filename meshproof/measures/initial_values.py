@@ -33,7 +33,7 @@ def are_same(seen: np.ndarray, alone: np.ndarray) -> bool:
 def wrong_draws(seen: Leaves, alone: Leaves, layout: tuple[LeafLayout, ...]) -> Iterator[str]:
     """What is wrong with leaves that have other values than those of one device, in words.
 
-    ``layout`` says which parts of a leaf lie on which devices.
+    ``layout`` says which parts of a leaf are on which devices.
     """
     shards = {leaf.path: sorted({shard.index for shard in leaf.shards}) for leaf in layout}
     for path, expected in alone.items():

@@ -25,7 +25,7 @@ def test_accumulation_reduces_once(case, cases, observation, observe_also, judge
 
 def gradient_bytes(case, observation, judge):
     """Bytes of gradients that a step reduces, seen and budgeted, and the budget's lines for them."""
-    budget = judge.budget("step")
+    budget = judge.promised(case.contract.step, "communication budget of the train step")
     own = [line for line in budget if line.payload == "gradients"]
     seen = bytes_of(case, own, judge.see(observation.programs.step.collectives))
     return seen, sum(line.bytes for line in own), "; ".join(map(str, own))

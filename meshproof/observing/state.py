@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -54,12 +55,23 @@ def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
 
 
 def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]]) -> tuple[str, ...]:
-    """Leaves whose sharding is not equivalent to what it was, or that are new or gone."""
+    """Leaves whose sharding is not equivalent to what it was, with both; or that are new or gone."""
     return tuple(
-        path
+        f"{path}: expected {_placed(before.get(path))}, is {_placed(after.get(path))}"
         for path in before | after
         if path not in before or path not in after or not after[path][0].is_equivalent_to(*before[path])
     )
+
+
+def _placed(held: tuple[Any, int] | None) -> str:
+    if held is None:
+        return "absent"
+    sharding, _ = held
+    own = getattr(sharding, "mesh", None)
+    devices = sorted(each.id for each in sharding.device_set) if own is None else [each.id for each in own.devices.flat]
+    default = next(iter(sharding.device_set)).default_memory().kind
+    memory = "" if sharding.memory_kind in (None, default) else f" in {sharding.memory_kind} memory"
+    return f"{getattr(sharding, 'spec', type(sharding).__name__)}{memory} on devices {reprlib.repr(devices)}"
 
 
 def replicas(held: list[tuple[str, jax.Array]]) -> Verdict:

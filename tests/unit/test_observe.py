@@ -3,15 +3,17 @@
 from dataclasses import replace
 from operator import attrgetter
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from meshproof.cases import Case
 from meshproof.contract import Contract
 from meshproof.observing.seen import Failed, NotSupported
 from meshproof.observing.session import observe
+from meshproof.observing.state import layout_of, moved
 from tests.implementations.minimal import Trainer
 from tests.implementations.odd import odd
 
@@ -152,6 +154,18 @@ def test_a_state_that_is_not_finite_is_named():
     seen = observe(case(odd(train_step=lambda state, batch: ({"w": jnp.float32(np.nan)}, {"loss": 0.0}))))
     [leaf] = seen.training.finite.failures
     assert leaf.path == "['w']" and leaf.failure == "non-finite"
+
+
+def test_what_moved_says_from_where_to_where():
+    """A state that starts on one device and comes back on all of them; and a leaf that is gone."""
+    mesh = jax.make_mesh((8,), ("data",))
+    array = jnp.ones(8)
+    before, after = {"gone": array, "w": array}, {"w": jax.device_put(array, NamedSharding(mesh, PartitionSpec()))}
+    assert moved(layout_of(before), layout_of(after)) == (
+        "['gone']: expected SingleDeviceSharding on devices [0], is absent",
+        f"['w']: expected SingleDeviceSharding on devices [0], is {PartitionSpec()} on devices [0, 1, 2, 3, 4, 5, ...]",
+    )
+    assert moved(layout_of(before), layout_of(before)) == ()
 
 
 def test_the_bits_of_a_random_key_are_observed():

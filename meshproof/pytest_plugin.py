@@ -18,7 +18,7 @@ from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
-from meshproof.judging.spec import GROUPS
+from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.observing.observation import Observation
 from meshproof.run.conformance import NAME, Conformance
 
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
     try:
         read_seconds(config.getoption("case_timeout"))
-        required(config)
+        check_required(required(config), config.rootpath)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
@@ -101,6 +101,16 @@ def required(config: pytest.Config) -> list[str]:
                 f"--require {word}: expected groups of clauses, {', '.join(GROUPS)}, or clauses, such as COM-2"
             )
     return words
+
+
+def check_required(words: Iterable[str], root: Path) -> None:
+    """Raises ``ValueError`` for a clause that no suite of ``root`` judges: a demand that no run can fail."""
+    for word in words:
+        group, _, number = word.partition("-")
+        if number:
+            known = dict.fromkeys(clause.id for clause in read_clauses(root) if clause.id.startswith(f"{group}-"))
+            if word not in known:
+                raise ValueError(f"--require {word}: no suite judges it, expected {group} or one of {', '.join(known)}")
 
 
 def alone(item: pytest.Item) -> str:

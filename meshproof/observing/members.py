@@ -70,9 +70,9 @@ def canonical(returned: Any, member: str) -> Tree:
     """The canonical tree that a member returned. Raises ``TypeError``."""
     expected = "expected nested dicts with string keys and an array at every leaf"
     if not isinstance(returned, Mapping):
-        raise TypeError(
-            f"{member} returned {shown(returned)}, {expected}; of an NNX state take nnx.to_pure_dict(state)"
-        )
+        of_optax = "of an optax state name the fields, as in {'mu': state[0].mu, 'nu': state[0].nu}"
+        how = of_optax if isinstance(returned, tuple) else "of an NNX state take nnx.to_pure_dict(state)"
+        raise TypeError(f"{member} returned {shown(returned)}, {expected}; {how}")
     for key in keys(returned):
         if "/" in str(key):
             raise TypeError(

@@ -61,6 +61,14 @@ def test_what_no_suite_can_judge_is_not_required(word):
     assert_refused(run_suites("--require", f"COM,{word}"), f"--require {word}: expected groups of clauses, NUM, SHD,")
 
 
+@pytest.mark.parametrize("word", ["NUM-99", "COM-02"])
+def test_a_clause_that_there_is_not_is_not_required(word):
+    """No run could fail it."""
+    group = word.partition("-")[0]
+    words = f"--require {word}: no suite judges it, expected {group} or one of {group}-1, {group}-2, "
+    assert_refused(run_suites("--require", word), words)
+
+
 def test_what_is_required_and_not_judged_is_red():
     """A run that was green, with what it did not judge, fails with the option that its summary names."""
     chosen = ("--impl", "tests.implementations.adapters", "-k", "bare and first_gradients")

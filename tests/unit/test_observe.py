@@ -119,6 +119,12 @@ def test_what_no_run_can_start_from_is_named(member, returned, words):
             "start.parameters",
             "parameters returned a list of 1 (ArrayImpl), expected nested dicts",
         ),
+        (
+            "optimizer_state",
+            (jnp.zeros(()), ()),
+            "training.layouts.optimizer_state",
+            "at every leaf; of an optax state name the fields, as in {'mu': state[0].mu",
+        ),
         ("parameters", {"w": 0.5}, "start.parameters", "parameters has a float, 0.5 at 'w'"),
         (
             "parameters",

@@ -68,7 +68,9 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
     return Program(
         collectives=_read(lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
-        floats=_read(lambda: floats(lowered.as_text("hlo", debug_info=True))),
+        floats=_read(lambda: floats(lowered.as_text("hlo", debug_info=True)))
+        if hasattr(lowered, "as_text")
+        else NotSupported(f"what {member}.lower() returns has no as_text(): hand over JAX's own"),
         memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
         flops=float(cost.get("flops", float("nan"))),
         compile_seconds=None if FROM_CACHE in events else seconds,

@@ -25,7 +25,7 @@ OPENS = {
 
 
 def unjudged(records: Iterable[Record], strategies: Mapping[str, str]) -> list[str]:
-    """Lines of the summary: clauses of which no test of a strategy could judge, by reason, worst first.
+    """Lines of the summary: clauses of which a test could judge no case of a strategy, by reason, worst first.
 
     ``strategies`` has each case's. The order is that of the groups in SPEC.md, numbers before memory; then the reason
     that closes more clauses comes first.
@@ -56,15 +56,15 @@ def opened(reason: str) -> str:
 
 
 def _closed(records: Iterable[Record], strategies: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Clause, strategy and reason, where no test of that clause on that strategy came to a verdict."""
+    """Clause, strategy and reason, where a test of that clause came to a verdict on no case of that strategy."""
     statuses: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         if record.case and record.case in strategies:
-            statuses.setdefault((record.clause, strategies[record.case]), []).append(record)
-    for (clause, strategy), tests in statuses.items():
+            statuses.setdefault((record.id.partition("[")[0], strategies[record.case]), []).append(record)
+    for (_, strategy), tests in statuses.items():
         if {test.status for test in tests} == {"not-supported"}:
             for reason in dict.fromkeys(test.message for test in tests):
-                yield clause, strategy, reason
+                yield tests[0].clause, strategy, reason
 
 
 def _signature(member: str) -> str:

@@ -162,9 +162,12 @@ def missed_without(failed, file):
     return f"without {file} every planted fault would still be caught: plant one that it alone catches ({seen})"
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", sorted(set(FILES) - {"test_cases_answer.py"}))
 def test_no_suite_file_can_be_deleted(failed, file):
-    """Of each suite file there is a planted fault that no other file catches: without the file it would survive."""
+    """Of each suite file there is a planted fault that no other file catches: without the file it would survive.
+
+    Where a case does not answer, every clause fails that asks for it. One has that as its statement.
+    """
     assert not missed_without(failed, file), missed_without(failed, file)
 
 

@@ -58,6 +58,15 @@ class Promotes(JaxForm):
         return super().forward(parameters, batch) + 0 * jnp.sum(jnp.ones(2, jnp.bfloat16) * jnp.ones(2, jnp.float32))
 
 
+class NarrowBeside(JaxForm):
+    """An auxiliary loss of a table in bfloat16, whose weight is still 0."""
+
+    def forward(self, parameters: Any, batch: Any) -> Any:
+        """Nothing changes, today."""
+        table = jnp.ones(8, jnp.bfloat16)
+        return super().forward(parameters, batch) + 0 * jnp.sum((table * table).astype(jnp.float32))
+
+
 class FeedsFromHost(JaxForm):
     """A step that is handed a host array every time."""
 
@@ -131,8 +140,11 @@ plant("state_kept", KeepsState, data_parallel.PAGE, DATA, "MEM-2")
 plant("second_step_compiles", WeakAtFirst, data_parallel.PAGE, DATA, "CMP-1")
 plant("host_callback", CallsBack, data_parallel.PAGE, DATA, "CMP-2")
 plant("implicit_promotion", Promotes, data_parallel.PAGE, DATA, "CMP-2")
+plant("narrow_beside", NarrowBeside, data_parallel.PAGE, DATA, "MIX-2")
 plant("fed_from_host", FeedsFromHost, data_parallel.PAGE, DATA, "CMP-2")
 plant("flops_not_counted", Uncounted, data_parallel.PAGE, DATA, "CMP-3")
 plant("deprecated", Deprecated, data_parallel.PAGE, DATA, "API-1")
 plant("deprecated_visibly", VisiblyDeprecated, data_parallel.PAGE, DATA, "API-1")
-plant("crash", Crashes, data_parallel.PAGE, DATA, "NUM-2", "SHD-1", "COM-2", "MEM-1", "CMP-1", "ERR-1", "API-1")
+plant(
+    "crash", Crashes, data_parallel.PAGE, DATA, "NUM-2", "SHD-1", "COM-2", "MEM-1", "CMP-1", "ERR-1", "API-1", "RUN-1"
+)

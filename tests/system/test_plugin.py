@@ -121,7 +121,7 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     statuses = {clause["id"]: clause["status"] for clause in report["clauses"]}
     assert set(statuses.values()) == {"proved", "not-supported", "not-exercised"}
     assert {clause for clause, status in statuses.items() if status == "proved"} == {
-        "API-1", "CMP-1", "NUM-5", "NUM-10", "SHD-5", "SHD-9"
+        "API-1", "CMP-1", "NUM-5", "NUM-10", "RUN-1", "SHD-5", "SHD-9"
     }  # fmt: skip
     assert statuses["NUM-1"] == statuses["SHD-1"] == statuses["COM-10"] == "not-supported"
     [case] = report["cases"]

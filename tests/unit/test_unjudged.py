@@ -10,9 +10,9 @@ from meshproof.run.unjudged import MOST, opened, unjudged
 CASES = {"mine@data=8": "mine", "other@data=8": "other"}
 
 
-def record(clause, status, reason="", case="mine@data=8"):
+def record(clause, status, reason="", case="mine@data=8", test="a"):
     """A test of a clause."""
-    return Record(f"suites/test_a.py::test_a[{case}]", clause, "It MUST.", case, status, message=reason)
+    return Record(f"suites/test_a.py::test_{test}_{clause}[{case}]", clause, "It MUST.", case, status, message=reason)
 
 
 def test_what_is_worst_comes_first():
@@ -32,11 +32,17 @@ def test_what_is_worst_comes_first():
 
 @pytest.mark.parametrize("status", ["proved", "failed", "expected-failure"])
 def test_a_clause_that_one_test_judged_is_judged(status):
-    """Of that trainer. What another one lacks is told of that one."""
+    """Of one of its cases. What another trainer lacks is told of that one."""
     found = [record("NUM-2", status), record("NUM-2", "not-supported", "no")]
     assert unjudged(found, CASES) == []
     [_, line] = unjudged([*found, record("NUM-2", "not-supported", "no", "other@data=8")], CASES)
     assert line == "  NUM-2 of other: no"
+
+
+def test_each_test_of_a_clause_must_come_to_a_verdict():
+    """As --require demands it: the loss of each step was judged, and that of the forward pass was not."""
+    found = [record("NUM-4", "proved"), record("NUM-4", "not-supported", "no", test="b")]
+    assert unjudged(found, CASES)[1:] == ["  NUM-4 of mine: no"]
 
 
 def test_many_reasons_are_counted():

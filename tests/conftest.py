@@ -16,15 +16,16 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "system": "bisect browser ci_recipes html_in_browser plots_command timing_plugin",
+    "system": "ab bisect browser ci_recipes conformance_compare expected_failures html_in_browser interrupted "
+    "plots_command timing_plugin",
     "unit": "baselines compare dependencies documents expectations_update files html language progress ratios "
-    "report_damage saved_runs spec witness workers",
+    "report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
 
-Each runs on one stack in CI. All other tests run on both."""
+Each runs on one stack in CI: its commands are the same on all. Other tests run on both."""
 
 
 def pytest_configure(config):

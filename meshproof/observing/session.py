@@ -61,7 +61,9 @@ def observe(case: Case) -> Observation:
 def _single_device_truth(subject: Subject, start: Leaves) -> Seen[ReferenceTrajectory]:
     if subject.has("truth"):
         return NotSupported("the implementation brings its truth")
-    return subject.attempt(lambda: measure(subject.case, start, subject.host_batches), "single_device")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what double precision makes of the trainer, which nobody else asks for
+        return subject.attempt(lambda: measure(subject.case, start, subject.host_batches), "single_device")
 
 
 def _place(file: str, line: int) -> str:

@@ -1,5 +1,7 @@
 """What healthy trainers do beside the textbook: ``pytest suites/ --impl tests.healthy.idioms``."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,6 +125,18 @@ class TypedKey(Trainer):
         return state | {"key": jax.random.fold_in(state["key"], 1)}, metrics
 
 
+class WarnsInDouble(Trainer):
+    """Calls what JAX deprecates in double precision alone, which nobody uses but the judge."""
+
+    name = "warns_in_double"
+
+    def mean_loss(self, w, batch):
+        """As a scatter of float64 into float32."""
+        if w["hidden"].dtype == jnp.float64:
+            warnings.warn("scatter inputs have incompatible types", DeprecationWarning, stacklevel=2)
+        return super().mean_loss(w, batch)
+
+
 class Clipped(Trainer):
     """Clip, warm-up and decay of the rate, as in every recipe."""
 
@@ -176,4 +190,4 @@ class Accumulated(Trainer):
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Trainer, TruthMask, TypedKey, Clipped, Averaged, Accumulated)]
+    return [kind() for kind in (Trainer, TruthMask, TypedKey, WarnsInDouble, Clipped, Averaged, Accumulated)]

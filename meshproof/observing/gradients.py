@@ -51,7 +51,7 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
 
     def run() -> Seen[Tree]:
         return subject.attempt(
-            lambda: canonical(subject.strategy.gradients(state, subject.batches[0]), "gradients"), "gradients"
+            lambda: canonical(subject.ask("gradients", state, subject.batches[0]), "gradients"), "gradients"
         )
 
     with jax.numpy_dtype_promotion("strict"):

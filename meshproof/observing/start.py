@@ -34,12 +34,11 @@ class Start(Facet):
 
 def observe_start(subject: Subject, state: Any) -> Start:
     """The start from this state."""
-    strategy = subject.strategy
     return Start(
         layouts=observe_layouts(subject, state),
         batch=subject.facet(BatchLayout, lambda: _batch_layout(subject), "shard_batch"),
         parameters=subject.attempt(lambda: subject.host(subject.tree("parameters", state)), "parameters"),
-        loss=subject.attempt(lambda: scalar(strategy.loss(state, subject.batches[0]), "loss"), "loss"),
+        loss=subject.attempt(lambda: scalar(subject.ask("loss", state, subject.batches[0]), "loss"), "loss"),
     )
 
 

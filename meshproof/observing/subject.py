@@ -70,6 +70,19 @@ class Subject:
         place = self.strategy.shard_batch if self.has("shard_batch") else lambda batch: batch
         return [place(batch) for batch in self.host_batches]
 
+    def ask(self, member: str, state: Any, batch: Any) -> Any:
+        """What ``loss`` or ``gradients`` returns. Raises ``ValueError`` where it changes the state that it is given."""
+        before = dict(_held_in(state))
+        returned = getattr(self.strategy, member)(state, batch)
+        changed = [path for path, leaf in _held_in(state) if before.get(path) is not leaf]
+        if changed:
+            raise ValueError(
+                f"{member} changed the state that it was given, in place: {len(changed)} of its arrays, first "
+                f"{changed[0]}. Expected a value alone, for what comes after would start from another state; let it "
+                f"work on a copy, as nnx.clone makes one, or in evaluation mode"
+            )
+        return returned
+
     def tree(self, part: Part, state: Any) -> Tree:
         """A part of a state as the strategy shows it. Raises ``TypeError`` where that is no canonical tree."""
         return canonical(getattr(self.strategy, part)(state), part)
@@ -86,3 +99,8 @@ class Subject:
     def held(self, state: Any) -> list[tuple[str, jax.Array]]:
         """Every array of a state by JAX's key path, in model order."""
         return in_model_order(array_leaves(state), self.model)
+
+
+def _held_in(state: Any) -> list[tuple[str, Any]]:
+    """Every leaf of a state as the very object that it holds, by JAX's key path."""
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]]

@@ -84,7 +84,7 @@ def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], S
 
 
 def _forward(subject: Subject, state: Any, batch: Any) -> float:
-    return scalar(subject.strategy.loss(state, batch), "loss")
+    return scalar(subject.ask("loss", state, batch), "loss")
 
 
 def _numbers(subject: Subject, state: Any, metrics: Mapping[str, Any]) -> Step:

@@ -64,6 +64,19 @@ def test_layout_in_use_is_of_parameters_too():
     assert isinstance(seen, Failed) and "the contract declares computed ['w']" in seen.reason
 
 
+@pytest.mark.parametrize("member", ["loss", "gradients"])
+def test_what_changes_the_state_in_place_is_told(member):
+    """As a model in training mode that updates its statistics: not as a nondeterminism three steps later."""
+
+    def count(state, batch):
+        state["w"] = state["w"] + 1
+        return {"loss": jnp.zeros(()), "gradients": {"w": jnp.zeros(())}}[member]
+
+    seen = observe(case(odd(**{member: count})))
+    told = {"loss": seen.start.loss, "gradients": seen.gradients.values}[member]
+    assert f"{member} changed the state that it was given, in place: 1 of its arrays, first ['w']" in told.reason
+
+
 def test_host_arrays_lie_nowhere():
     """A layout is that of arrays on devices: where a strategy shows others, no pass and no fault, and what to do."""
     contract = Contract(parameters={"*": PartitionSpec()}, gradients={"*": PartitionSpec()})

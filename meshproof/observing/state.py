@@ -31,6 +31,11 @@ def bits(array: jax.Array) -> jax.Array:
     return jax.random.key_data(array) if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key) else array
 
 
+def is_same(before: jax.Array | None, after: jax.Array) -> bool:
+    """Whether an array is the one that was there, or has its values: some trees make their leaves when asked."""
+    return before is after or (before is not None and np.array_equal(np.asarray(before), np.asarray(after)))
+
+
 def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
     """Every array that Flax's metadata says is split over mesh axes, with that as its declared layout.
 

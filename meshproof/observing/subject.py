@@ -12,7 +12,7 @@ from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree
 from meshproof.observing.members import canonical, host_batches, origin, parameter_paths
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
-from meshproof.observing.state import array_leaves, host, in_model_order
+from meshproof.observing.state import array_leaves, host, in_model_order, is_same
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -72,9 +72,9 @@ class Subject:
 
     def ask(self, member: str, state: Any, batch: Any) -> Any:
         """What ``loss`` or ``gradients`` returns. Raises ``ValueError`` where it changes the state that it is given."""
-        before = dict(_held_in(state))
+        before = dict(array_leaves(state))
         returned = getattr(self.strategy, member)(state, batch)
-        changed = [path for path, leaf in _held_in(state) if before.get(path) is not leaf]
+        changed = [path for path, array in array_leaves(state) if not is_same(before.get(path), array)]
         if changed:
             raise ValueError(
                 f"{member} changed the state that it was given, in place: {len(changed)} of its arrays, first "
@@ -99,8 +99,3 @@ class Subject:
     def held(self, state: Any) -> list[tuple[str, jax.Array]]:
         """Every array of a state by JAX's key path, in model order."""
         return in_model_order(array_leaves(state), self.model)
-
-
-def _held_in(state: Any) -> list[tuple[str, Any]]:
-    """Every leaf of a state as the very object that it holds, by JAX's key path."""
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]]

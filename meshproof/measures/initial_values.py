@@ -48,7 +48,8 @@ def wrong_draws(seen: Leaves, alone: Leaves, layout: tuple[LeafLayout, ...]) -> 
 def _wrong(seen: np.ndarray, alone: np.ndarray, shards: list[Index]) -> Iterator[str]:
     if twins := _equal_shards(seen, shards):
         if not _equal_shards(alone, list(twins)):
-            yield f"the shards {twins[0]} and {twins[1]} drew the same numbers: fold their place into the key"
+            first, other = twins
+            yield f"expected other numbers in each shard, saw the same in {first} and {other}: fold its place into the key"
         return
     if not np.std(alone):
         yield f"expected {np.ravel(alone)[0]:.6g} everywhere, as on one device, saw {np.ravel(seen)[0]:.6g} first"

@@ -36,7 +36,7 @@ def test_last_digits_are_no_other_stream():
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (np.tile(draw(1)[:, :4], (1, DEVICES)), "the shards ((0, 64), (0, 4)) and ((0, 64), (4, 8)) drew the same"),
+        (np.tile(draw(1)[:, :4], (1, DEVICES)), "saw the same in ((0, 64), (0, 4)) and ((0, 64), (4, 8))"),
         (draw(1, scale=8**0.5), "saw 2.8"),
         (draw(1, scale=1.2), "that of another shape"),
         (draw(1, shift=0.3), "expected values about"),

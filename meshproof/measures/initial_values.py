@@ -49,7 +49,7 @@ def _wrong(seen: np.ndarray, alone: np.ndarray, shards: list[Index]) -> Iterator
     if twins := _equal_shards(seen, shards):
         if not _equal_shards(alone, list(twins)):
             first, other = twins
-            yield f"expected other numbers in each shard, saw the same in {first} and {other}: fold its place into the key"
+            yield f"expected each to draw its own, saw the same in {first} and {other}: fold the place into the key"
         return
     if not np.std(alone):
         yield f"expected {np.ravel(alone)[0]:.6g} everywhere, as on one device, saw {np.ravel(seen)[0]:.6g} first"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.floats import Float, floats
@@ -78,9 +78,9 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
     )
 
 
-def stage(made: Any, name: str) -> Any:
-    """JAX's own stage, also where a library has wrapped it, as Equinox does: ``lowered``, ``compiled``."""
-    return made if hasattr(made, "as_text") else getattr(made, name, made)
+def stage(made: Any, name: Literal["lowered", "compiled"]) -> Any:
+    """JAX's own stage, also where a library has wrapped it under that name, as Equinox does."""
+    return getattr(made, name, made)
 
 
 def _read(look: Callable[[], T]) -> Seen[T]:

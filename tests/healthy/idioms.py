@@ -1,6 +1,7 @@
 """What healthy trainers do beside the textbook: ``pytest suites/ --impl tests.healthy.idioms``."""
 
 import warnings
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -137,6 +138,33 @@ class WarnsInDouble(Trainer):
         return super().mean_loss(w, batch)
 
 
+class Wrapped(Trainer):
+    """Steps of a library with stages of its own around JAX's, as ``eqx.filter_jit`` has them."""
+
+    name = "wrapped"
+
+    def __init__(self, devices=8):
+        super().__init__(devices)
+        self.train_step, self.loss = Staged(self.train_step), Staged(self.loss)
+
+
+class Staged:
+    """A jitted function whose stages print themselves in another way, or not at all."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *arguments):
+        """As it is."""
+        return self.function(*arguments)
+
+    def lower(self, *arguments):
+        """JAX's stage, wrapped; its ``compile`` wraps again."""
+        lowered = self.function.lower(*arguments)
+        compiled = lambda: SimpleNamespace(compiled=lowered.compile())  # noqa: E731
+        return SimpleNamespace(lowered=lowered, as_text=lambda: "", compile=compiled)
+
+
 class Clipped(Trainer):
     """Clip, warm-up and decay of the rate, as in every recipe."""
 
@@ -190,4 +218,4 @@ class Accumulated(Trainer):
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Trainer, TruthMask, TypedKey, WarnsInDouble, Clipped, Averaged, Accumulated)]
+    return [kind() for kind in (Trainer, TruthMask, TypedKey, WarnsInDouble, Wrapped, Clipped, Averaged, Accumulated)]

@@ -23,11 +23,14 @@ Compiled in another program, the last digits of a draw differ; other draws diffe
 MULTIPLE = 6.0
 """Standard deviations by which a mean, or the logarithm of a spread, may differ between two streams."""
 
+FEWEST = 64
+"""Values that have a distribution to speak of: of fewer, other draws are taken for right."""
+
 
 def are_same(seen: np.ndarray, alone: np.ndarray) -> bool:
     """Whether two leaves have the same values, to the last digits."""
-    error, signal = (float(np.linalg.norm(np.ravel(each).astype(np.float64))) for each in (seen - alone, alone))
-    return error <= SAME * signal
+    one, other = (np.ravel(each).astype(np.float64) for each in (seen, alone))
+    return float(np.linalg.norm(one - other)) <= SAME * float(np.linalg.norm(other))
 
 
 def wrong_draws(seen: Leaves, alone: Leaves, layout: tuple[LeafLayout, ...]) -> Iterator[str]:
@@ -42,7 +45,8 @@ def wrong_draws(seen: Leaves, alone: Leaves, layout: tuple[LeafLayout, ...]) -> 
             saw = "no such leaf" if values is None else f"shape {values.shape}"
             yield f"{path}: expected shape {expected.shape}, as on one device, saw {saw}"
         elif not are_same(values, expected):
-            yield from (f"{path} {values.shape}: {why}" for why in _wrong(values, expected, shards.get(path, [])))
+            both = values.astype(np.float64), expected.astype(np.float64)
+            yield from (f"{path} {values.shape}: {why}" for why in _wrong(*both, shards.get(path, [])))
 
 
 def _wrong(seen: np.ndarray, alone: np.ndarray, shards: list[Index]) -> Iterator[str]:
@@ -51,8 +55,10 @@ def _wrong(seen: np.ndarray, alone: np.ndarray, shards: list[Index]) -> Iterator
             first, other = twins
             yield f"expected each to draw its own, saw the same in {first} and {other}: fold the place into the key"
         return
-    if not np.std(alone):
+    if alone.size > 1 and not np.ptp(alone):
         yield f"expected {np.ravel(alone)[0]:.6g} everywhere, as on one device, saw {np.ravel(seen)[0]:.6g} first"
+        return
+    if alone.size < FEWEST:
         return
     spread, error = _log_spread(seen)
     expected, its_error = _log_spread(alone)

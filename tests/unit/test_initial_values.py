@@ -27,6 +27,22 @@ def test_another_stream_is_no_fault(kind):
     assert [told for seed in range(300) for told in problems(draw(seed, kind=kind), draw(seed + 1000, kind=kind))] == []
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (40,)])
+def test_a_few_values_have_no_distribution(shape):
+    """Other draws of a small leaf are no fault; another constant is."""
+    few = [np.asarray(np.random.default_rng(seed).normal(size=shape), np.float32) for seed in range(40)]
+    assert [told for one in few for told in wrong_draws({"w": one}, {"w": few[0]}, ())] == []
+    constant = list(wrong_draws({"w": np.ones(shape)}, {"w": np.zeros(shape)}, ()))
+    assert len(constant) == (np.prod(shape) > 1)
+
+
+def test_truth_values_are_compared_too():
+    """As any other leaf."""
+    assert are_same(np.array([True, False]), np.array([True, False])) and not are_same(
+        np.array([True]), np.array([False])
+    )
+
+
 def test_last_digits_are_no_other_stream():
     """As another program leaves them."""
     alone = draw(0)

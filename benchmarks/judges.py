@@ -23,7 +23,7 @@ from meshproof.contract import Truth, nest
 from meshproof.measures.numerics import VACUOUS, VACUOUS_IN, judge_loss
 from meshproof.observing.brought_truth import digest
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
-from meshproof.observing.single_device_truth import place
+from meshproof.observing.probes import place
 from meshproof.observing.state import host
 
 SHARE = 0.1

@@ -61,11 +61,12 @@ class Contract:
     batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
 
     ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``mask`` is the field that
-    says which examples count; the others are padding. ``compute_dtype`` is that of products and activations, while
-    parameters, optimizer state, gradients and loss are float32. Where a parameter or a gradient is cast is left open,
-    so it may move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations
-    that the forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this
-    saves.
+    says which examples count; the others are padding. ``routed``: what an example holds decides which expert gets it,
+    on the mesh as on one device, so that batches may be made that all go to one. ``compute_dtype`` is that of products
+    and activations, while parameters, optimizer state, gradients and loss are float32. Where a parameter or a gradient
+    is cast is left open, so it may move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass
+    recomputes activations that the forward pass did not keep. ``spared`` is the least number of bytes of temporary
+    memory per device that this saves.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -79,6 +80,7 @@ class Contract:
     device_dimension: bool = False
     microbatches: int = 1
     mask: str | None = None
+    routed: bool = False
     compute_dtype: str = "float32"
     rematerialises: bool = False
     spared: int | None = None

@@ -1,11 +1,20 @@
-"""Dropout masks belong to elements of an array, not to devices."""
+"""Dropout masks belong to elements of an array, not to devices, nor to all steps, nor to all layers."""
 
+import numpy as np
 import pytest
 
-from meshproof.measures.numerics import agree
+from meshproof.measures.numerics import agree, norm
 
 from .applicability import both, distributed, on_one_device
 from .twins import agree_steps
+
+ALIKE = 1e-5
+"""Two losses that differ by less than this share of them are of the same draws: other sums differ by a thousandth of
+it, other masks by a thousand times as much."""
+
+FAR = 8.0
+"""Deviations of a leaf over other draws, of which 16 were tried: of a normal scalar Student's t with 15 degrees of
+freedom exceeds them once in a million runs."""
 
 
 def key(case):
@@ -14,7 +23,22 @@ def key(case):
     return strategy.framework, strategy.model, getattr(strategy, "variant", ""), case.target
 
 
-@pytest.mark.clause("NUM-9", applies=both(distributed, lambda case: getattr(case.strategy, "draws", False)))
+def draws(case):
+    """A step draws random numbers."""
+    return bool(getattr(case.strategy, "draws", False))
+
+
+def brings_truth(case):
+    """The numbers are not those of its own run on one device."""
+    return getattr(case.strategy, "truth", None) is not None
+
+
+def alike(one, other):
+    """Whether two losses are of the same draws."""
+    return abs(one - other) <= ALIKE * max(abs(one), abs(other))
+
+
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws, brings_truth))
 def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also, truth, judge):
     """Random draws, such as dropout masks, MUST NOT depend on the mesh. (The first gradients and every step are
     compared with those of one device.)"""
@@ -26,3 +50,65 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
     steps = judge.see(other.training.steps), judge.see(observation.training.steps)
     judge.numbers([agree(*gradients, truth.rounding.gradients, "gradients of step 1", names)])
     judge.numbers(agree_steps(*steps, truth.rounding.steps, names))
+
+
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws, lambda case: not brings_truth(case)))
+def test_draws_are_distributed_as_on_one_device(observation, judge):
+    """The first loss and the first gradients MUST be those of one device, or, where the mesh draws other numbers from
+    the same key, be distributed as those. (Over 16 other keys on one device. A sum that should be a mean is seen; what
+    is smaller than a mask's own noise is not.)"""
+    alone, steps = observation.single_device, judge.see(observation.training.steps)
+    truth, spread = judge.see(alone.truth), judge.see(alone.spread)
+    seen = {"loss": np.asarray(steps[0].loss)}
+    if truth.value.gradients:
+        gradients = judge.see(observation.gradients.values)
+        seen |= {f"gradient of {path}": gradients[path] for path in truth.value.gradients if path in gradients}
+    one, mean, deviation = map(first_step, (truth.value, spread.value, spread.rounding))
+    problems = []
+    for what, run in seen.items():
+        far, near = norm(run - mean[what]), norm(deviation[what])
+        if far > FAR * near and not np.allclose(run, one[what], rtol=1e-4, atol=1e-6):
+            times = norm(run) / (norm(mean[what]) or 1)
+            problems.append(
+                f"{what}: is {far / near if near else np.inf:.3g} deviations from the mean over other draws on one "
+                f"device, expected at most {FAR:g}; its length is {times:.3g} times that of the mean"
+            )
+    judge.clear(problems)
+
+
+def first_step(trajectory):
+    """The loss and the gradients of the first step."""
+    gradients = {f"gradient of {path}": value for path, value in trajectory.gradients.items()}
+    return {"loss": np.asarray(trajectory.steps[0].loss)} | gradients
+
+
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws))
+def test_draws_differ_between_devices(observation, judge):
+    """Devices that hold different examples MUST draw different numbers. (If the loss stays where examples change their
+    device, and changes where they change places on it, each device draws the same mask.)"""
+    usual, places, devices = (judge.see(getattr(observation.draws, name)) for name in ("usual", "reversed", "shard"))
+    if alike(usual, devices) and not alike(usual, places):
+        seen = f"expected another one than {usual:.9g} where each example moves to the next device, saw {devices:.9g}"
+        places = f"where examples change places on their device it is {places:.9g}"
+        advice = "fold the device's index into the key, or draw for the global batch"
+        judge.fail([f"first loss: {seen}; {places}. Each device draws the same numbers: {advice}"])
+
+
+@pytest.mark.clause("NUM-9", applies=draws)
+def test_draws_differ_between_steps(observation, judge):
+    """Steps MUST draw different numbers. (In the arrays of the first step, with counters and keys of the second.)"""
+    usual, later = judge.see(observation.draws.usual), judge.see(observation.draws.later)
+    if alike(usual, later):
+        seen = f"expected another loss than {usual:.9g} with the counters and keys of the second step, saw {later:.9g}"
+        advice = "keep a key or a counter in the state, and move it on in every step"
+        judge.fail([f"first batch: {seen}. Each step draws the same numbers: {advice}"])
+
+
+@pytest.mark.clause("NUM-9", applies=draws)
+def test_no_key_is_used_twice(observation, judge):
+    """A step MUST NOT draw twice with one key. (By JAX's own check, which sees typed keys only. Two layers with one key
+    have the same mask.)"""
+    judge.clear(
+        f"step 1: expected each key to be used once, saw: {said}; split the key, or fold the layer's number into it"
+        for said in judge.see(observation.draws.reused)
+    )

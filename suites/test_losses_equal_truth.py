@@ -26,9 +26,11 @@ def test_losses_equal_truth(observation, truth, judge):
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
 def test_forward_pass_equals_truth(observation, truth, judge):
-    """The loss of the forward pass alone MUST equal truth's loss of the first step."""
-    loss = judge.see(observation.start.loss)
-    judge.numbers([judge_loss(loss, truth.value.steps[0].loss, truth.rounding.steps[0].loss, "forward pass")])
+    """The loss of the forward pass alone MUST equal truth's loss of the first step. (On one device, where a step draws:
+    the forward pass may not.)"""
+    loss, alone = judge.see(observation.start.loss), observation.single_device
+    true = judge.see(alone.forward) if alone.draws is True else truth.value.steps[0].loss
+    judge.numbers([judge_loss(loss, true, truth.rounding.steps[0].loss, "forward pass")])
 
 
 @pytest.mark.clause("NUM-11", applies=lambda case: not getattr(case.strategy, "draws", False))

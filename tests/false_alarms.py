@@ -11,21 +11,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from meshproof.cases import Case
 from meshproof.contract import ReferenceTrajectory, Step, Trajectory
 from meshproof.files import insert, replace_text
 from meshproof.measures.numerics import judge_trajectory
-from meshproof.observing.single_device_truth import DRAWS, as_held, deviations, moved, train, widened
+from meshproof.observing.rounding import as_held
+from meshproof.observing.single_device_truth import DRAWS, OneDevice
 from meshproof.observing.state import host
 from tests.healthy.kinds import KINDS, Kind, Trainer
 
 DEVICES, STEPS = 8, 3
-PARTS = ("gradients", "optimizer_state")
 NAME = "false-alarms"
 
 
@@ -62,11 +63,10 @@ def margins(kind: Kind, seeds: int, faults: int) -> Found:
 
 
 def measured(kind: Kind, given: list[Any]) -> ReferenceTrajectory:
-    """What `single_device_truth.measure` makes of a kind."""
-    draws = [train(Trainer(kind, 1), moved(given, draw), PARTS, np.float32) for draw in range(DRAWS)]
-    with jax.enable_x64(True):
-        true = train(Trainer(kind, 1), widened(given), PARTS, np.float64)
-    return ReferenceTrajectory(true, deviations(true, draws, DEVICES))
+    """What `OneDevice.reference` makes of a kind."""
+    strategy: Any = SimpleNamespace(single_device=lambda dtype: Trainer(kind, 1))
+    one = OneDevice(Case(kind.name, strategy, {"data": DEVICES}, "cpu"), Trainer(kind, 1), True, given[0], given[1:])
+    return one.reference(one.training, DRAWS)
 
 
 def worst(trainer: Trainer, given: list[Any], reference: ReferenceTrajectory) -> float:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
+from meshproof.measures.numerics import judge_loss
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer
-from meshproof.observing.seen import NotSupported, Seen
+from meshproof.observing.seen import Failed, NotSupported, Seen
+
+OTHER_DRAWS = (
+    "its step draws other random numbers on the mesh than on one device from the same key, so that only their "
+    "distribution is judged, by NUM-9: bring without_draws(), the same trainer with its rates at 0"
+)
+"""Why the numbers of a trainer cannot be held to those of one device."""
 
 
 class Truths:
@@ -34,7 +42,7 @@ class Truths:
         if not has_member(case.strategy, "truth"):
             if batches is not None or not has_member(case.strategy, "single_device"):
                 return NotSupported("the implementation brings no truth")
-            return observation.single_device_truth
+            return alone(observation)
         if batches is not None:
             return self.trained(case, tuple(batches))
         if case.id not in self.usual:
@@ -51,6 +59,18 @@ class Truths:
         if not has_member(getattr(case.strategy, "truth", None), "evaluate"):
             return NotSupported("the strategy's truth has no evaluate")
         return self.observers[case.target].evaluation(case.id, parameters)
+
+
+def alone(observation: Observation) -> Seen[ReferenceTrajectory]:
+    """What one device computes. A step that draws other numbers there than on the mesh says nothing of them."""
+    seen, steps = observation.single_device, observation.training.steps
+    truth = seen.truth
+    if seen.draws is not True or isinstance(truth, NotSupported | Failed) or isinstance(steps, NotSupported | Failed):
+        return truth
+    first, rounding = truth.value.steps[0], truth.rounding.steps[0]
+    if judge_loss(steps[0].loss, first.loss, rounding.loss, vacuous=inf).passed:
+        return truth
+    return NotSupported(OTHER_DRAWS)
 
 
 @cache

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from meshproof.contract import ReferenceTrajectory
+from meshproof.contract import Step
+from meshproof.observing.draws import Draws
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
 from meshproof.observing.programs import Programs
 from meshproof.observing.refusals import Refusals
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
+from meshproof.observing.single_device_truth import SingleDevice
 from meshproof.observing.start import Start
 from meshproof.observing.training import Training
 
@@ -35,9 +37,11 @@ class Observation(Facet):
     initialisation: Initialisation
     start: Start
     programs: Programs
-    single_device_truth: Seen[ReferenceTrajectory]
+    single_device: SingleDevice
     gradients: Gradients
     training: Training
+    probes: Seen[dict[str, Seen[tuple[Step, ...]]]]
+    draws: Draws
     refusals: Refusals
     warnings: tuple[Warned, ...]
 

@@ -14,15 +14,16 @@ from pathlib import Path
 import jax
 
 from meshproof.cases import Case
-from meshproof.contract import Leaves, ReferenceTrajectory
+from meshproof.observing.draws import observe_draws
 from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
 from meshproof.observing.observation import Observation, Warned
+from meshproof.observing.probes import observe_probes
 from meshproof.observing.programs import observe_programs
 from meshproof.observing.refusals import observe_refusals
-from meshproof.observing.seen import NotSupported, Seen
-from meshproof.observing.single_device_truth import measure
-from meshproof.observing.start import observe_start
+from meshproof.observing.seen import Failed, NotSupported
+from meshproof.observing.single_device_truth import SingleDevice, observe_single_device
+from meshproof.observing.start import Start, observe_start
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import observe_training
 
@@ -40,9 +41,11 @@ def observe(case: Case) -> Observation:
         state = subject.fresh() if subject.canonical_start else initial
         start = observe_start(subject, state)
         programs = observe_programs(subject, state)
-        truth = subject.then(start.parameters, lambda parameters: _single_device_truth(subject, parameters))
+        alone = _single_device(subject, start)
         gradients = observe_gradients(subject, state)
         training = observe_training(subject, state)
+        probes = observe_probes(subject, start)
+        draws = observe_draws(subject)
         refusals = observe_refusals(subject)
     told = {Warned(each.category.__name__, str(each.message), _place(each.filename, each.lineno)) for each in caught}
     return Observation(
@@ -50,20 +53,25 @@ def observe(case: Case) -> Observation:
         initialisation=initialisation,
         start=start,
         programs=programs,
-        single_device_truth=truth,
+        single_device=alone,
         gradients=gradients,
         training=training,
+        probes=probes,
+        draws=draws,
         refusals=refusals,
         warnings=tuple(sorted(told)),
     )
 
 
-def _single_device_truth(subject: Subject, start: Leaves) -> Seen[ReferenceTrajectory]:
+def _single_device(subject: Subject, start: Start) -> SingleDevice:
     if subject.has("truth"):
-        return NotSupported("the implementation brings its truth")
+        return SingleDevice.unseen(NotSupported("the implementation brings its truth"))
+    parameters = start.parameters
+    if isinstance(parameters, NotSupported | Failed):
+        return SingleDevice.unseen(parameters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what double precision makes of the trainer, which nobody else asks for
-        return subject.attempt(lambda: measure(subject.case, start, subject.host_batches), "single_device")
+        return subject.facet(SingleDevice, lambda: observe_single_device(subject, parameters), "single_device")
 
 
 def _place(file: str, line: int) -> str:

@@ -13,6 +13,11 @@ the n − 1 sums that bring n devices together, and each train step rounds what 
 thus has n − 1 + k of them. (Partial sums of one sign are no larger than their sum. Where terms cancel, the draws see
 it.)
 
+Where float64 cannot be had, the trainer's own run in the precision that it declares takes its place: where a step draws
+random numbers (JAX draws others in float64), declares bfloat16, or keeps float32 whatever it is handed. Two runs are
+then compared that both round, so that twice as many roundings are allowed. In bfloat16 it is bfloat16's unit by which
+inputs are moved.
+
 What is allowed of a leaf is then as everywhere: `numerics.MULTIPLE` deviations, no more than `numerics.VACUOUS` of the
 signal. Sums over devices add the same terms in another order. What is not seen: a fault that the trainer also has on
 one device, and a kink that rounding crosses in fewer than one of `DRAWS` runs.
@@ -20,163 +25,187 @@ one device, and a kink that rounding crosses in fewer than one of `DRAWS` runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Leaves, ReferenceTrajectory, Step, Trajectory, Tree, leaves, nest
+from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, nest
 from meshproof.hlo.arrays import element_types
-from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
+from meshproof.observing.members import canonical, scalar, state_and_metrics
+from meshproof.observing.other_states import rekeyed
+from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
-from meshproof.observing.seen import NotSupported
+from meshproof.observing.rounding import as_held, deviations, is_float, moved, widened
+from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import array_leaves, host
+from meshproof.observing.subject import Subject
 
 DRAWS = 32
 """Of a scalar a deviation is known from this many squares, and a normal error exceeds `numerics.MULTIPLE` such
 deviations once in a million runs (Student's t with 32 degrees of freedom). A leaf of many elements needs fewer."""
 
-MOVED = 1 / 12
-"""The chance of moving by one ulp: the error has the variance ulp²/12, that of one rounding to nearest."""
+PROBE_DRAWS, PROBE_WIDTH = 16, 2.0
+"""Fewer draws for probes, whose faults are coarse, and deviations twice as wide: a normal error exceeds them once in a
+billion runs (Student's t with 16 degrees of freedom)."""
+
+SPREAD = 16
+"""How many other random numbers a step that draws is tried with."""
+
+DRAWING = re.compile("threefry|rng_bit_generator")
+"""What draws, in a program before it is compiled."""
 
 
-def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> ReferenceTrajectory | NotSupported:
-    """Train ``single_device`` on these batches from these values, in float64 and, moved, in float32.
+@dataclass(frozen=True)
+class SingleDevice(Facet):
+    """What the same trainer does on one device: its numbers in training, and in each probe by its name.
 
-    Raises ``ValueError`` where that is no single device. What cannot be done in float64 is not supported, and why.
+    ``draws`` says whether its step draws random numbers. If so, ``forward`` is the loss of its forward pass, and
+    ``spread`` the mean and the deviation, over other random numbers, of the first loss and the first gradients.
     """
-    if reason := unsuitable(case, start):
-        return NotSupported(reason)
-    parts = [part for part in ("gradients", "optimizer_state") if has_member(case.strategy, part)]
-    single = case.strategy.single_device  # type: ignore[attr-defined]
-    trainer = single("float32")
+
+    truth: Seen[ReferenceTrajectory]
+    probes: Seen[dict[str, ReferenceTrajectory]]
+    draws: Seen[bool]
+    forward: Seen[float]
+    spread: Seen[ReferenceTrajectory]
+
+
+def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | NotSupported:
+    """The facet, from these parameters on the subject's batches. Raises where ``single_device`` does."""
+    parts = [part for part in ("gradients", "optimizer_state") if subject.has(part)]
+    trainer = subject.strategy.single_device("float32")
     lacking = [part for part in ("load", "parameters", *parts) if not has_member(trainer, part)]
     if lacking:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
-    given = [as_held(tree) for tree in (nest(start), *batches)]
-    draws = [train(trainer, moved(given, draw), parts, np.float32) for draw in range(DRAWS)]
-    try:
-        with jax.enable_x64(True):
-            trainer = single("float64")
-            narrow = narrow_types(trainer, widened(given))
-            true = train(trainer, widened(given), parts, np.float64)
-    except Exception as error:
-        return NotSupported(f"single_device('float64') raised {type(error).__name__}: {error}")
-    if narrow:
-        return NotSupported(f"single_device('float64') does not compute in float64: its step has {', '.join(narrow)}")
-    return ReferenceTrajectory(true, deviations(true, draws, case.devices))
-
-
-def unsuitable(case: Case, start: Leaves) -> str:
-    """Why no such truth can be had, if none can."""
-    if case.contract.compute_dtype != "float32":
-        return f"a bound is measured of float32 only, and the contract says {case.contract.compute_dtype}"
-    if getattr(case.strategy, "draws", False):
-        return "its steps draw random numbers, and JAX draws others in float64"
-    odd = [f"{path} is {value.dtype}" for path, value in start.items() if value.dtype not in (np.float32, np.int32)]
-    return f"a bound is measured of float32 only: {', '.join(odd)}" if odd else ""
-
-
-def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str], dtype: Any) -> Trajectory:
-    """One step per batch from the first of the trees: everything that the clauses judge, with a loss of that dtype."""
-    state = trainer.load(nest(given[0]))
-    placed = [place(trainer, nest(batch)) for batch in given[1:]]
-    gradients = trainer.gradients(state, placed[0]) if "gradients" in parts else {}
-    gradients = host(canonical(gradients, "gradients"))
-    check_precision(gradients, dtype)
-    steps = []
-    for batch in placed:
-        state, metrics = state_and_metrics(trainer.train_step(state, batch))
-        check_precision({"loss": np.asarray(metrics["loss"])}, dtype)
-        parameters = canonical(trainer.parameters(state), "parameters")
-        moments = canonical(trainer.optimizer_state(state) if "optimizer_state" in parts else {}, "optimizer_state")
-        steps.append(Step(loss_of(metrics), host(parameters), host(moments), other_metrics(metrics)))
-    used = {device for _, array in array_leaves(state) for device in array.sharding.device_set}
-    if len(used) > 1:
-        raise ValueError(f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device")
-    return Trajectory(gradients, tuple(steps))
-
-
-def check_precision(values: Leaves, dtype: Any) -> None:
-    """Raises ``TypeError`` where a float has fewer digits than that dtype."""
-    for path, value in values.items():
-        if jax.numpy.issubdtype(value.dtype, jax.numpy.floating) and value.dtype.itemsize < np.dtype(dtype).itemsize:
-            raise TypeError(f"{path} is {value.dtype}, expected {np.dtype(dtype)}")
-
-
-def place(trainer: Any, batch: Batch) -> Any:
-    """The batch as the trainer takes it."""
-    return trainer.shard_batch(batch) if has_member(trainer, "shard_batch") else batch
-
-
-def narrow_types(trainer: Any, given: Sequence[Leaves]) -> list[str]:
-    """Floating-point types of the compiled step that are less than double. Raises ``TypeError`` without ``lower``."""
-    if not hasattr(trainer.train_step, "lower"):
-        raise TypeError(
-            "train_step has no lower(), so that its precision cannot be seen: hand over the jitted function"
-        )
-    lowered = trainer.train_step.lower(trainer.load(nest(given[0])), place(trainer, nest(given[1])))
-    types = element_types(stage(stage(lowered, "lowered").compile(), "compiled").as_text())
-    return sorted(name for name in types if name.startswith(("f", "bf")) and name != "f64")
-
-
-def as_held(tree: Tree) -> Leaves:
-    """Host arrays as JAX holds them without x64: an int64 as int32, a float64 as float32."""
-    return {path: np.asarray(jax.numpy.asarray(value)) for path, value in leaves(tree)}
-
-
-def moved(given: Sequence[Leaves], draw: int) -> list[Leaves]:
-    """Every float32 element by one ulp up or down, or not at all. Whole numbers stay: they may be masks or indices."""
-    generator = np.random.default_rng(draw)
-
-    def move(value: np.ndarray) -> np.ndarray:
-        if value.dtype != np.float32:
-            return value
-        chance = generator.random(value.shape)
-        towards = np.where(chance < MOVED / 2, np.float32(np.inf), np.float32(-np.inf))
-        return np.where((chance > MOVED) | (value == np.rint(value)), value, np.nextafter(value, towards))
-
-    return [{path: move(value) for path, value in tree.items()} for tree in given]
-
-
-def widened(given: Sequence[Leaves]) -> list[Leaves]:
-    """The same numbers in float64."""
-    return [
-        {path: value.astype(np.float64) if value.dtype == np.float32 else value for path, value in tree.items()}
-        for tree in given
-    ]
-
-
-def deviations(true: Trajectory, draws: Sequence[Trajectory], devices: int) -> Trajectory:
-    """The deviation of every element: of the draws from float64, and of the last roundings, which they do not see."""
-
-    def of(value: Leaves, others: Sequence[Leaves], step: int) -> Leaves:
-        return {path: deviation(value[path], [other[path] for other in others], devices - 1 + step) for path in value}
-
-    def of_step(step: Step, others: Sequence[Step], number: int) -> Step:
-        return Step(
-            float(deviation(step.loss, [other.loss for other in others], devices - 1 + number)),
-            of(step.parameters, [other.parameters for other in others], number),
-            of(step.optimizer_state, [other.optimizer_state for other in others], number),
-            of(step.metrics, [other.metrics for other in others], number),
-        )
-
-    by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)
-    return Trajectory(
-        of(true.gradients, [draw.gradients for draw in draws], 1),
-        tuple(of_step(step, others, number) for number, (step, others) in enumerate(by_step, 1)),
+    one = OneDevice(subject.case, trainer, "gradients" in parts, start, subject.host_batches)
+    idle = NotSupported("its step draws no random numbers")
+    draws = subject.attempt(lambda: one.draws)
+    return SingleDevice(
+        truth=subject.attempt(lambda: one.reference(one.training, DRAWS)),
+        probes=subject.attempt(lambda: dict(one.probed())),
+        draws=draws,
+        forward=subject.attempt(one.forward) if draws is True and has_member(trainer, "loss") else idle,
+        spread=subject.attempt(one.spread) if draws is True else idle,
     )
 
 
-def deviation(true: Any, draws: Sequence[Any], roundings: int) -> np.ndarray:
-    """Of one array, element by element: the root mean square of the draws' errors and that many roundings to float32.
+class OneDevice:
+    """The trainer on one device, in the precision that it declares and, where that can be had, in float64."""
 
-    Whole numbers are not rounded.
-    """
-    value = np.asarray(true)
-    errors = np.mean([(draw - value.astype(np.float64)) ** 2 for draw in draws], axis=0)
-    if value.dtype.kind != "f":
-        return np.sqrt(errors)
-    return np.sqrt(errors + roundings * np.spacing(np.abs(value).astype(np.float32)).astype(np.float64) ** 2 / 12)
+    def __init__(self, case: Case, trainer: Any, gradients: bool, start: Leaves, batches: Sequence[Any]) -> None:
+        self.case, self.trainer, self.gradients = case, trainer, gradients
+        self.training = Probe("training", as_held(nest(start)), tuple(map(as_held, batches)))
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether a step draws random numbers: it says so, or its program does."""
+        if getattr(self.case.strategy, "draws", False):
+            return True
+        return hasattr(self.trainer.train_step, "lower") and bool(
+            DRAWING.search(lowered(self.trainer, self.training).as_text())
+        )
+
+    @cached_property
+    def in_double(self) -> Any:
+        """The trainer in float64; ``None`` where that cannot be had."""
+        if self.draws or self.case.contract.compute_dtype != "float32":
+            return None
+        try:
+            with jax.enable_x64(True):
+                trainer = self.case.strategy.single_device("float64")  # type: ignore[attr-defined]
+                training = in_float64(self.training)
+                whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)
+                return trainer if whole else None
+        except Exception:  # whatever it raises, it is judged in float32
+            return None
+
+    def reference(self, probe: Probe, draws: int, width: float = 1.0) -> ReferenceTrajectory:
+        """The numbers, and their deviations. Raises ``ValueError`` where this is no single device."""
+        dtype = self.case.contract.compute_dtype
+        given = [probe.parameters, *probe.batches]
+        runs = []
+        for draw in range(draws):
+            parameters, *batches = moved(given, draw, dtype)
+            runs.append(self.train(self.trainer, replace(probe, parameters=parameters, batches=tuple(batches))))
+        if self.in_double is None:
+            true = self.train(self.trainer, probe)
+        else:
+            with jax.enable_x64(True):
+                true = self.train(self.in_double, in_float64(probe))
+        compared = 2 if self.in_double is None else 1
+        return ReferenceTrajectory(true, deviations(true, runs, self.case.devices, dtype, width, compared))
+
+    def probed(self) -> Iterator[tuple[str, ReferenceTrajectory]]:
+        """The numbers of every probe."""
+        state = self.trainer.load(nest(self.training.parameters))
+        for probe in probes(self.case, self.training.parameters, self.training.batches, state):
+            yield probe.what, self.reference(probe, PROBE_DRAWS, PROBE_WIDTH)
+
+    def train(self, trainer: Any, probe: Probe) -> Trajectory:
+        """One run of a probe; of the usual training with the first gradients."""
+        first = {}
+        if self.gradients and probe.what == self.training.what:
+            state, batch = trainer.load(nest(probe.parameters)), place(trainer, nest(probe.batches[0]))
+            used = {device for _, array in array_leaves(state) for device in array.sharding.device_set}
+            if len(used) > 1:
+                raise ValueError(
+                    f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device"
+                )
+            first = host(canonical(trainer.gradients(state, batch), "gradients"))
+        return Trajectory(first, run(trainer, probe))
+
+    def forward(self) -> float:
+        """The loss of the forward pass."""
+        state, batch = self.trainer.load(nest(self.training.parameters)), self.training.batches[0]
+        return scalar(self.trainer.loss(state, place(self.trainer, nest(batch))), "loss")
+
+    def spread(self) -> ReferenceTrajectory | NotSupported:
+        """Mean and deviation of the first loss and the first gradients, over other random numbers."""
+        losses, gradients = [], []
+        for number in range(1, SPREAD + 1):
+            batch = place(self.trainer, nest(self.training.batches[0]))
+            state = rekeyed(self.trainer.load(nest(self.training.parameters)), 7919 * number)
+            if self.gradients:
+                gradients.append(host(self.trainer.gradients(state, batch)))
+            state, metrics = state_and_metrics(self.trainer.train_step(state, batch))
+            losses.append(step_of(self.trainer, state, metrics, losses_alone=True).loss)
+        if np.ptp(losses) == 0:
+            return NotSupported("other keys and counters in its state change nothing that its step draws")
+        of = {path: [each[path] for each in gradients] for path in (gradients or [{}])[0]}
+        mean, deviation = ({path: how(values, axis=0) for path, values in of.items()} for how in (np.mean, np.std))
+        return ReferenceTrajectory(
+            Trajectory(mean, (Step(float(np.mean(losses)), {}, {}),)),
+            Trajectory(deviation, (Step(float(np.std(losses)), {}, {}),)),
+        )
+
+
+def lowered(trainer: Any, probe: Probe) -> Any:
+    """The step's program before it is compiled. Raises where ``train_step`` has no ``lower``."""
+    state, batch = trainer.load(nest(probe.parameters)), place(trainer, nest(probe.batches[0]))
+    return stage(trainer.train_step.lower(state, batch), "lowered")
+
+
+def narrow_types(trainer: Any, probe: Probe) -> list[str]:
+    """Floating-point types of the compiled step that are less than double."""
+    text = stage(lowered(trainer, probe).compile(), "compiled").as_text()
+    return [name for name in element_types(text) if name.startswith(("f", "bf")) and name != "f64"]
+
+
+def in_float64(probe: Probe) -> Probe:
+    """A probe that starts from the same numbers in float64."""
+    return replace(probe, parameters=widened(probe.parameters), batches=tuple(map(widened, probe.batches)))
+
+
+def only_doubles(trajectory: Trajectory) -> bool:
+    """Whether every float of a run is one of float64."""
+    held = [
+        trajectory.gradients,
+        *(tree for step in trajectory.steps for tree in (step.parameters, step.optimizer_state)),
+    ]
+    return all(value.dtype == np.float64 for tree in held for value in tree.values() if is_float(value))

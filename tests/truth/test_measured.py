@@ -1,5 +1,6 @@
 """The measured truth of a model that is known: it is NumPy's, and its bound is no wider than the derived one."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from meshproof.cases import Case
 from meshproof.contract import Contract, leaves
 from meshproof.measures.numerics import MULTIPLE, norm
+from meshproof.observing.rounding import deviation, moved, ulp
 from meshproof.observing.seen import NotSupported
-from meshproof.observing.single_device_truth import DRAWS, deviation, measure, moved
+from meshproof.observing.single_device_truth import DRAWS, OneDevice, observe_single_device
+from meshproof.observing.subject import Subject
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.strategies import single_device
 from reference_impl.truth import Adam, Momentum
@@ -40,7 +43,9 @@ def test_measured_truth_is_the_derived_one(optimizer):
     """Values agree to float64 rounding, and deviations are between a fifth and twice the derived ones."""
     strategy = Measured(single_device.PAGE, {"data": 1}, optimizer)
     start, batches = strategy.truth.initial_parameters(), list(strategy.batches(3))
-    reference = measure(Case("own", strategy, {"data": 1}, "cpu"), dict(leaves(start)), batches)
+    case = Case("own", strategy, {"data": 1}, "cpu")
+    one = OneDevice(case, strategy.single_device("float32"), True, dict(leaves(start)), batches)
+    reference = one.reference(one.training, DRAWS)
     derived = strategy.truth.train(start, batches)
     values, true = flat(reference.value), flat(derived.value)
     assert values.keys() == true.keys()
@@ -62,20 +67,37 @@ def test_inputs_move_as_by_one_rounding():
     assert all(seen[name] is still[name] or np.array_equal(seen[name], still[name]) for name in still)
 
 
+WEIGHT = {"w": np.full((), 0.3, np.float32)}
+
+
 @pytest.mark.parametrize(
-    ("members", "reason"),
+    "members",
     [
-        ({"contract": Contract(compute_dtype="bfloat16")}, "of float32 only, and the contract says bfloat16"),
-        ({"draws": True}, "JAX draws others in float64"),
-        ({"single_device": lambda dtype: Trainer()}, "what single_device returns has no load and no parameters"),
-        ({}, "train_step has no lower(), so that its precision cannot be seen"),
+        {"contract": Contract(compute_dtype="bfloat16")},
+        {"draws": True},
+        {},
+        {"train_step": jax.jit(lambda state, batch: odd().train_step({"w": state["w"].astype("float32")}, batch))},
     ],
+    ids=["bfloat16", "draws", "without lower", "float32 whatever it is handed"],
 )
-def test_what_cannot_be_truth_is_not_supported(members, reason):
-    """A trainer in fewer digits, one that draws, and one that cannot be started or looked at: no verdict, and why."""
-    trainer = odd(**PLAIN | {"single_device": lambda dtype: odd(**PLAIN)} | members)
-    seen = measure(Case("line", trainer, {"data": 1}, "cpu"), {"w": np.float32(0.5).reshape(())}, trainer.batches(3))
-    assert isinstance(seen, NotSupported) and reason in seen.reason
+def test_where_float64_cannot_be_had_its_own_run_is_the_truth(members):
+    """And the bound is no less than the rounding of both runs."""
+    trainer = odd(**PLAIN | members)
+    strategy = odd(**members | {"single_device": lambda dtype: trainer})
+    one = OneDevice(Case("line", strategy, {"data": 8}, "cpu"), trainer, False, WEIGHT, trainer.batches(3))
+    reference = one.reference(one.training, DRAWS)
+    assert one.in_double is None
+    step, rounding = reference.value.steps[2], reference.rounding.steps[2]
+    assert step.parameters["w"].dtype == np.float32
+    assert rounding.parameters["w"] >= np.sqrt(2 * (8 - 1 + 3) / 12) * ulp(step.parameters["w"], "float32")
+
+
+def test_a_single_device_that_cannot_be_started_is_not_supported():
+    """And it is said what it lacks."""
+    seen = observe_single_device(
+        Subject(Case("line", odd(**PLAIN | {"single_device": lambda dtype: Trainer()}), {"data": 1}, "cpu")), WEIGHT
+    )
+    assert seen == NotSupported("what single_device returns has no load and no parameters")
 
 
 def test_the_last_rounding_is_allowed_though_no_draw_shows_it():

@@ -1,0 +1,86 @@
+"""Whether what a step draws differs where it must: between devices, from step to step, and between layers.
+
+Nothing is known of a trainer but its losses. If masks belong to the rows of a shard and not to the shard, rows may
+change their shards and the loss stays; if they are the same in every step, it stays in the state of the next step with
+the arrays of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.contract import Batch, leaves
+from meshproof.observing.members import loss_of, state_and_metrics
+from meshproof.observing.other_states import with_arrays_of
+from meshproof.observing.seen import Facet, NotSupported, Seen
+from meshproof.observing.subject import Subject
+
+
+@dataclass(frozen=True)
+class Draws(Facet):
+    """Losses of the first step: as it is, with the rows of each shard ``reversed`` in place, with all rows moved on by
+    one ``shard``, and with the counters and keys of the step after it (``later``). ``reused`` is what JAX says of a key
+    that is used twice in a step, which it sees of typed keys alone."""
+
+    usual: Seen[float]
+    reversed: Seen[float]
+    shard: Seen[float]
+    later: Seen[float]
+    reused: Seen[tuple[str, ...]]
+
+
+def observe_draws(subject: Subject) -> Draws:
+    """The facet, where the strategy says that it draws."""
+    if not getattr(subject.strategy, "draws", False):
+        return Draws.unseen(NotSupported("the strategy does not say that it draws"))
+    return Draws(
+        usual=subject.attempt(lambda: _loss(subject, subject.fresh(), subject.host_batches[0])),
+        reversed=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: rows.reshape(shards, -1)[:, ::-1])),
+        shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards))),
+        later=subject.attempt(lambda: _later(subject)),
+        reused=subject.attempt(lambda: _reused(subject)),
+    )
+
+
+def _loss(subject: Subject, state: Any, batch: Batch) -> float:
+    place = subject.strategy.shard_batch if subject.has("shard_batch") else lambda batch: batch
+    return loss_of(state_and_metrics(subject.strategy.train_step(state, place(batch)))[1])
+
+
+def _rearranged(subject: Subject, order: Callable[[np.ndarray, int], np.ndarray]) -> float | NotSupported:
+    """The loss of the first batch with its rows in another order."""
+    batch = subject.host_batches[0]
+    rows = len(next(iter(leaves(batch)))[1])
+    held = next(iter(leaves(subject.batches[0])))[1]
+    own = held.sharding.shard_shape(held.shape) if isinstance(held, jax.Array) else (rows,)
+    shards = rows // (own[0] if len(held) == rows else own[0] * own[1])
+    if shards < 2:
+        return NotSupported("one device has the whole batch")
+    at = order(np.arange(rows), shards).ravel()
+    return _loss(subject, subject.fresh(), jax.tree.map(lambda field: np.asarray(field)[at], dict(batch)))
+
+
+def _later(subject: Subject) -> float | NotSupported:
+    """The loss of the first batch after a step, in the arrays from before it."""
+    first = subject.host_batches[0]
+    if any(np.asarray(field).dtype == np.uint32 for _, field in leaves(first)):
+        return NotSupported("its batches may hold the keys")
+    state, _ = subject.strategy.train_step(subject.fresh(), subject.batches[0])
+    return _loss(subject, with_arrays_of(state, subject.fresh()), first)
+
+
+def _reused(subject: Subject) -> tuple[str, ...]:
+    state = subject.fresh()
+    with jax.debug_key_reuse(True):
+        try:
+            jax.make_jaxpr(lambda state, batch: subject.strategy.train_step(state, batch)[1])(state, subject.batches[0])
+        except jax.errors.KeyReuseError as error:
+            return (str(error).splitlines()[0],)
+        except Exception:  # what cannot be traced from outside is not seen
+            return ()
+    return ()

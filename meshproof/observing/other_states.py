@@ -1,0 +1,82 @@
+"""States that training would reach later, or that draw other numbers: made from a state, for every trainer alike.
+
+Nothing is known of a trainer's state but its leaves. A counter is a whole number, or one for each device; a random key
+is a typed one, or 32-bit words in pairs or fours, as older code has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+SHOWN_RATES = "hyperparams"
+"""Where ``optax.inject_hyperparams`` keeps the rates that it shows in its state."""
+
+
+def advanced(state: Any, by: int) -> Any:
+    """Every counter that much later."""
+    return _change(state, lambda path, leaf: np.asarray(leaf) + leaf.dtype.type(by) if is_counter(leaf) else None)
+
+
+def with_rates_times(state: Any, factor: float) -> Any:
+    """Every rate that the state shows, times a factor."""
+
+    def change(path: str, leaf: jax.Array) -> Any:
+        shown = SHOWN_RATES in path and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating)
+        return (np.asarray(leaf) * factor).astype(leaf.dtype) if shown else None
+
+    return _change(state, change)
+
+
+def shows_rates(state: Any) -> bool:
+    """Whether it shows any."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    return any(SHOWN_RATES in jax.tree_util.keystr(path) for path, _ in flat)
+
+
+def rekeyed(state: Any, number: int) -> Any:
+    """Other random numbers: every key another one, and every counter, for a key may be folded with it."""
+
+    def change(path: str, leaf: jax.Array) -> Any:
+        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            words = jax.random.key_data(leaf) ^ np.uint32(number)
+            return jax.random.wrap_key_data(words, impl=str(jax.random.key_impl(leaf)))
+        if is_raw_key(leaf):
+            return np.asarray(leaf) ^ np.uint32(number)
+        return np.asarray(leaf) + leaf.dtype.type(number) if is_counter(leaf) else None
+
+    return _change(state, change)
+
+
+def with_arrays_of(state: Any, earlier: Any) -> Any:
+    """The arrays of numbers as they were earlier; counters, keys and single numbers stay."""
+    were = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(earlier)[0]}
+
+    def change(path: str, leaf: jax.Array) -> Any:
+        return were[path] if leaf.ndim and jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact) else None
+
+    return _change(state, change)
+
+
+def is_counter(leaf: jax.Array) -> bool:
+    """A whole number, or one for each device."""
+    whole = jax.numpy.issubdtype(leaf.dtype, jax.numpy.integer)
+    return whole and leaf.size <= jax.device_count() and not is_raw_key(leaf)
+
+
+def is_raw_key(leaf: jax.Array) -> bool:
+    """Words of a key that has no type: two, or four of another generator."""
+    return leaf.dtype == np.uint32 and leaf.ndim > 0 and leaf.shape[-1] in (2, 4)
+
+
+def _change(state: Any, change: Callable[[str, jax.Array], Any]) -> Any:
+    """The state with other values at the leaves for which there is one, placed as they were."""
+
+    def of(path: Any, leaf: Any) -> Any:
+        other = change(jax.tree_util.keystr(path), leaf) if isinstance(leaf, jax.Array) else None
+        return leaf if other is None else jax.device_put(other, leaf.sharding)
+
+    return jax.tree_util.tree_map_with_path(of, state)

@@ -1,0 +1,150 @@
+"""Train steps that the first few do not show: later ones, with gradients long enough to clip, with an example that is
+not finite.
+
+A fault may begin at a step, behind a warm-up, behind a threshold that the first gradients do not reach, in an overflow
+that does not happen. Each probe goes there directly, in the same way on the mesh and on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from meshproof.cases import Case, has_member
+from meshproof.contract import Leaves, Step, nest, spec_axes
+from meshproof.observing.members import loss_of, other_metrics, state_and_metrics
+from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
+from meshproof.observing.rounding import as_held, is_float
+from meshproof.observing.seen import Failed, NotSupported, Seen
+from meshproof.observing.start import Start
+from meshproof.observing.state import host
+from meshproof.observing.subject import Subject
+
+LONG = 12
+"""Steps of the long run."""
+
+LATER = (50, 2_000)
+"""Steps by which counters are moved on: the first is after a short warm-up, the second near no beginning."""
+
+LONGER = 8.0
+"""Factor of the parameters where gradients are to be long: those of a loss grow with every layer behind them."""
+
+FASTER = 10.0
+"""Factor of the rates that a state shows: a decay of 1e-5 is then above rounding."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Training from these parameters on these batches. After the first ``lead`` of them the state is changed, and what
+    comes then is judged: everything that a step has, or ``losses_alone``."""
+
+    what: str
+    parameters: Leaves
+    batches: tuple[Leaves, ...]
+    lead: int = 0
+    change: Callable[[Any], Any] | None = None
+    losses_alone: bool = False
+
+
+def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any) -> Iterator[Probe]:
+    """Every probe of a case. ``state`` is one of its states, which says what there is to change."""
+    several = tuple(batches)
+    long = several * (LONG // len(several) + 1)
+    yield Probe(f"{LONG} steps", parameters, long[:LONG], losses_alone=True)
+    for later in LATER:
+        change = partial(advanced, by=later)
+        yield Probe(f"{later:,} steps later", parameters, (*several, *several[:2]), len(several), change)
+    if shows_rates(state):
+        faster = partial(with_rates_times, factor=FASTER)
+        yield Probe(f"rates times {FASTER:g}", parameters, several[:3], 1, faster)
+    longer = {
+        path: (value * LONGER).astype(value.dtype) if is_float(value) else value for path, value in parameters.items()
+    }
+    yield Probe(f"parameters times {LONGER:g}", longer, several[:1])
+    if any(is_float(value) for value in several[0].values()):
+        yield Probe("an example that is not finite", parameters, (not_finite(several[0]), *several[1:2]))
+    if case.contract.mask in several[0]:
+        yield Probe("a mask that leaves out most of the last rows", parameters, (thinned(case, several[0]),))
+    if case.contract.routed:
+        yield Probe("one example in every row", parameters, (repeated(several[0]),))
+
+
+def observe_probes(subject: Subject, start: Start) -> Seen[dict[str, Seen[tuple[Step, ...]]]]:
+    """The steps of every probe, by its name, where a single device can say what they must be."""
+    parameters = start.parameters
+    if subject.has("truth"):
+        return NotSupported("the implementation brings its truth")
+    if isinstance(parameters, NotSupported | Failed):
+        return parameters
+
+    def look() -> dict[str, Seen[tuple[Step, ...]]]:
+        given = [as_held(tree) for tree in (nest(parameters), *subject.host_batches)]
+        every = probes(subject.case, given[0], given[1:], subject.fresh())
+        return {probe.what: subject.attempt(partial(run, subject.strategy, probe)) for probe in every}
+
+    return subject.attempt(look, "single_device", "load")
+
+
+def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
+    """The steps that are judged."""
+    state, steps = trainer.load(nest(probe.parameters)), []
+    for number, batch in enumerate(probe.batches):
+        if number == probe.lead and probe.change:
+            state = probe.change(state)
+        state, metrics = state_and_metrics(trainer.train_step(state, place(trainer, nest(batch))))
+        if number >= probe.lead:
+            steps.append(step_of(trainer, state, metrics, probe.losses_alone))
+    return tuple(steps)
+
+
+def place(trainer: Any, batch: Any) -> Any:
+    """The batch as the trainer takes it."""
+    return trainer.shard_batch(batch) if has_member(trainer, "shard_batch") else batch
+
+
+def step_of(trainer: Any, state: Any, metrics: Any, losses_alone: bool = False) -> Step:
+    """What a step has computed, as far as the trainer shows it."""
+    shown = () if losses_alone else ("parameters", "optimizer_state")
+    parameters, moments = (
+        host(getattr(trainer, part)(state)) if part in shown and has_member(trainer, part) else {}
+        for part in ("parameters", "optimizer_state")
+    )
+    return Step(loss_of(metrics), parameters, moments, {} if losses_alone else other_metrics(metrics))
+
+
+def times(parameters: Leaves, factor: float) -> Leaves:
+    """All of them longer."""
+    return {
+        path: (value * factor).astype(value.dtype) if is_float(value) else value for path, value in parameters.items()
+    }
+
+
+def not_finite(batch: Leaves) -> Leaves:
+    """The batch with an infinite last example, which one device has."""
+
+    def spoil(value: np.ndarray) -> np.ndarray:
+        spoiled = value.copy()
+        spoiled[-1] = np.inf
+        return spoiled
+
+    return {path: spoil(value) if is_float(value) else value for path, value in batch.items()}
+
+
+def thinned(case: Case, batch: Leaves) -> Leaves:
+    """The batch with a mask that counts every row of the first device, every second of the next one, and so on."""
+    name = str(case.contract.mask)
+    mask = batch[name]
+    axes = [axis for spec in (case.contract.batch or {}).values() for axis in spec_axes(spec[:1])]
+    rows = len(mask) // (prod(case.mesh[axis] for axis in dict.fromkeys(axes)) or 1) or 1
+    kept = np.array([row % (1 + row // rows) == 0 for row in range(len(mask))])
+    return batch | {name: mask * kept.reshape(-1, *[1] * (mask.ndim - 1)).astype(mask.dtype)}
+
+
+def repeated(batch: Leaves) -> Leaves:
+    """The batch with its first example in every row, which one expert or few get."""
+    return {path: np.broadcast_to(value[:1], value.shape).copy() for path, value in batch.items()}

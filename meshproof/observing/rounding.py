@@ -1,0 +1,118 @@
+"""What rounding explains of a training, measured: inputs are moved by one rounding, and runs then differ so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.contract import Leaves, Step, Trajectory, Tree, leaves
+
+MOVED = 1 / 12
+"""The chance of moving by one ulp: the error has the variance ulp²/12, that of one rounding to nearest."""
+
+
+def as_held(tree: Tree) -> Leaves:
+    """Host arrays as JAX holds them without x64: an int64 as int32, a float64 as float32."""
+    return {path: np.asarray(jax.numpy.asarray(value)) for path, value in leaves(tree)}
+
+
+def widened(tree: Leaves) -> Leaves:
+    """The same numbers in float64."""
+    return {path: value.astype(np.float64) if is_float(value) else value for path, value in tree.items()}
+
+
+def is_float(value: np.ndarray) -> bool:
+    """Whether it holds floating-point numbers of any width."""
+    return jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
+
+
+def moved(given: Sequence[Leaves], draw: int, dtype: str = "float32") -> list[Leaves]:
+    """Every float element by one ulp of a dtype up or down, or not at all.
+
+    Whole numbers stay: they may be masks or indices. So does what is no number.
+    """
+    generator = np.random.default_rng(draw)
+
+    def move(value: np.ndarray) -> np.ndarray:
+        if not is_float(value):
+            return value
+        chance = generator.random(value.shape)
+        wide = value.astype(np.float64)
+        away = wide + np.where(chance < MOVED / 2, 1, -1) * ulp(wide, narrower(dtype, value.dtype))
+        still = (chance > MOVED) | (wide == np.rint(wide)) | ~np.isfinite(wide)
+        return np.where(still, value, away.astype(value.dtype))
+
+    return [{path: move(value) for path, value in tree.items()} for tree in given]
+
+
+def narrower(dtype: str, held: Any) -> Any:
+    """Of two dtypes of floats the one with fewer digits."""
+    return max(dtype, held, key=lambda each: precision(each)[1])
+
+
+def precision(dtype: Any) -> tuple[float, float]:
+    """The smallest normal number of a dtype, and the distance from 1 to the next."""
+    told: Any = jax.numpy.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(told.tiny), float(told.eps)
+
+
+def ulp(value: np.ndarray, dtype: Any) -> np.ndarray:
+    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε."""
+    tiny, eps = precision(dtype)
+    with np.errstate(invalid="ignore"):
+        _, exponent = np.frexp(np.maximum(np.abs(value), tiny))
+    return np.ldexp(eps, exponent - 1)
+
+
+def deviations(
+    true: Trajectory,
+    draws: Sequence[Trajectory],
+    devices: int,
+    dtype: str = "float32",
+    width: float = 1.0,
+    runs: int = 1,
+) -> Trajectory:
+    """The deviation of every element: of the draws from ``true``, and of the last roundings, which they do not see.
+
+    Gradients and what is made of them are rounded to ``dtype``. Of ``runs`` that are compared each rounds; all
+    deviations are taken ``width`` times.
+    """
+
+    def of(value: Leaves, others: Sequence[Leaves], number: int, to: str = dtype) -> Leaves:
+        roundings = runs * (devices - 1 + number)
+        return {
+            path: width * deviation(value[path], [other[path] for other in others], roundings, to) for path in value
+        }
+
+    def of_step(step: Step, others: Sequence[Step], number: int) -> Step:
+        [loss] = of({"": np.asarray(step.loss)}, [{"": np.asarray(other.loss)} for other in others], number).values()
+        return Step(
+            float(loss),
+            of(step.parameters, [other.parameters for other in others], number, "float32"),
+            of(step.optimizer_state, [other.optimizer_state for other in others], number),
+            of(step.metrics, [other.metrics for other in others], number),
+        )
+
+    by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)
+    return Trajectory(
+        of(true.gradients, [draw.gradients for draw in draws], 1),
+        tuple(of_step(step, others, number) for number, (step, others) in enumerate(by_step, 1)),
+    )
+
+
+def deviation(true: Any, draws: Sequence[Any], roundings: int, dtype: str = "float32") -> np.ndarray:
+    """Of one array, element by element: the root mean square of the draws' errors and that many roundings to a dtype.
+
+    Whole numbers are not rounded. Where a run is not finite, neither is the deviation.
+    """
+    value = np.asarray(true)
+    if not (is_float(value) or value.dtype.kind == "c"):
+        return np.sqrt(np.mean([(draw - value.astype(np.float64)) ** 2 for draw in draws], axis=0))
+    wide = value.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors = np.mean([(np.asarray(draw).astype(np.float64) - wide) ** 2 for draw in draws], axis=0)
+        held = "float32" if value.dtype.itemsize >= 4 else value.dtype
+        return np.sqrt(errors + roundings * ulp(wide, narrower(dtype, held)) ** 2 / 12)

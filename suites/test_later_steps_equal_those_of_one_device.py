@@ -1,0 +1,45 @@
+"""What the first three steps do not show: a warm-up's end, a clip, an overflow, a mask that leaves one device empty."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from meshproof.measures.numerics import judge as judge_leaves
+
+from .applicability import both, distributed
+
+
+@pytest.mark.clause("NUM-13", applies=both(distributed, lambda case: getattr(case.strategy, "truth", None) is None))
+def test_later_steps_equal_those_of_one_device(observation, truth, judge):
+    """Steps MUST equal those of one device also where the first ones do not lead. (Later, with longer gradients, with
+    an example that is not finite, with most rows masked. Judged where `single_device` is the truth. What is not finite
+    on one device is not finite on the mesh, and nothing else is.)"""
+    alone, seen = judge.see(observation.single_device.probes), judge.see(observation.probes)
+    verdicts = []
+    for probe, reference in alone.items():
+        steps = zip(judge.see(seen[probe]), reference.value.steps, reference.rounding.steps, strict=True)
+        for number, step in enumerate(steps, start=1):
+            for part, leaves in parts(*step):
+                verdicts.append(judge_leaves(*settled(*leaves), f"{part} of step {number}, {probe}", vacuous=inf))
+    judge.numbers(verdicts)
+
+
+def parts(*steps):
+    """The leaves of each part of a step, in each of several."""
+    yield "loss", tuple({"loss": np.asarray(step.loss)} for step in steps)
+    for part in ("metrics", "optimizer_state", "parameters"):
+        if any(leaves := tuple(getattr(step, part) for step in steps)):
+            yield part.replace("_", " "), leaves
+
+
+def settled(run, one, rounding):
+    """The leaves, with 0 for what is not finite on both sides, and for what rounding may carry beyond all numbers."""
+    run, one, rounding = dict(run), dict(one), dict(rounding)
+    for path in one.keys() & run.keys():
+        if np.shape(run[path]) == np.shape(one[path]) and np.asarray(one[path]).dtype.kind not in "iub":
+            seen, is_, by = (np.array(leaves[path], np.float64) for leaves in (run, one, rounding))
+            finite, known = np.isfinite(is_), np.isfinite(by)
+            idle = (finite & ~known) | (~finite & ~np.isfinite(seen))
+            run[path], one[path], rounding[path] = (np.where(idle, 0.0, leaf) for leaf in (seen, is_, by))
+    return run, one, rounding

@@ -66,7 +66,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     try:
         strategies = module.strategies()
         if isinstance(strategies, Iterable):
-            strategies = list(strategies)
+            strategies = [each for strategy in strategies for each in (strategy, *_quiet(strategy))]
     except Exception as error:
         raise ImplementationError(
             f"--impl {implementation}: strategies() raised {type(error).__name__}: {error}"
@@ -83,6 +83,15 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     ]
     _check_ids(implementation, [case.id for case in cases])
     return cases
+
+
+def _quiet(strategy: Any) -> Iterator[Any]:
+    """The same trainer without its draws, where it offers that: a case of its own."""
+    if has_member(strategy, "without_draws") and getattr(strategy, "draws", False):
+        quiet = strategy.without_draws()
+        variant = getattr(quiet, "variant", "")
+        quiet.variant, quiet.draws = f"{variant}+without_draws" if variant else "without_draws", False
+        yield quiet
 
 
 def _import_problem(implementation: str, error: Exception) -> str:

@@ -230,7 +230,8 @@ class Strategy(Protocol):
     if those are not the canonical ones, as in a pipeline that stacks its layers: the canonical ones may then be host
     arrays. And ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf)
     with ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh
-    axis), ``draws`` (whether a step draws random numbers, as dropout does), and ``model_flops`` (`ModelFlops`, for the
+    axis), ``draws`` (whether a step draws random numbers, as dropout does), ``without_draws()`` (the same trainer with
+    all rates at 0: a case of its own, whose numbers are held to float64), and ``model_flops`` (`ModelFlops`, for the
     utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
     with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
     """

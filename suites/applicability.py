@@ -118,6 +118,21 @@ def accumulates(case: Case) -> bool:
     return case.contract.microbatches > 1
 
 
+def brings_truth(case: Case) -> bool:
+    """The numbers must be those of a truth of its own, not those of its run on one device."""
+    return has_member(case.strategy, "truth")
+
+
+def alone(case: Case) -> bool:
+    """The numbers must be those of its run on one device."""
+    return not brings_truth(case) and has_member(case.strategy, "single_device")
+
+
+def draws(case: Case) -> bool:
+    """A step draws random numbers."""
+    return bool(getattr(case.strategy, "draws", False))
+
+
 def masks(case: Case) -> bool:
     """Batches are padded, and a mask says which examples count."""
     return case.contract.mask is not None

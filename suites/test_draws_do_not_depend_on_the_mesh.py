@@ -5,7 +5,7 @@ import pytest
 
 from meshproof.measures.numerics import agree, norm
 
-from .applicability import both, distributed, on_one_device
+from .applicability import both, brings_truth, distributed, draws, on_one_device, unless
 from .twins import agree_steps
 
 ALIKE = 1e-5
@@ -21,16 +21,6 @@ def key(case):
     """Equal for the same training under several strategies."""
     strategy = case.strategy
     return strategy.framework, strategy.model, getattr(strategy, "variant", ""), case.target
-
-
-def draws(case):
-    """A step draws random numbers."""
-    return bool(getattr(case.strategy, "draws", False))
-
-
-def brings_truth(case):
-    """The numbers are not those of its own run on one device."""
-    return getattr(case.strategy, "truth", None) is not None
 
 
 def alike(one, other):
@@ -52,7 +42,7 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
     judge.numbers(agree_steps(*steps, truth.rounding.steps, names))
 
 
-@pytest.mark.clause("NUM-9", applies=both(distributed, draws, lambda case: not brings_truth(case)))
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
 def test_draws_are_distributed_as_on_one_device(observation, judge):
     """The first loss and the first gradients MUST be those of one device, or, where the mesh draws other numbers from
     the same key, be distributed as those. (Over 16 other keys on one device. A sum that should be a mean is seen; what

@@ -22,7 +22,7 @@ def test_everything_is_finite(case, observation, judge):
         seen["gradients"] = judge.see(observation.gradients.values)
     seen |= {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.training.steps))}
     shown = finite({path: np.asarray(value) for path, value in leaves(seen)}, "what the strategy shows")
-    judge.numbers([shown, judge.see(observation.training.finite)])
+    judge.numbers([shown, judge.see(observation.training.finite), judge.see(observation.training.later.finite)])
 
 
 @pytest.mark.clause("NUM-10", applies=in_float32)

@@ -7,10 +7,10 @@ import pytest
 
 from meshproof.measures.numerics import judge as judge_leaves
 
-from .applicability import both, distributed
+from .applicability import both, brings_truth, distributed, unless
 
 
-@pytest.mark.clause("NUM-13", applies=both(distributed, lambda case: getattr(case.strategy, "truth", None) is None))
+@pytest.mark.clause("NUM-13", applies=both(distributed, unless(brings_truth)))
 def test_later_steps_equal_those_of_one_device(observation, truth, judge):
     """Steps MUST equal those of one device also where the first ones do not lead. (Later, with longer gradients, with
     an example that is not finite, with most rows masked. Judged where `single_device` is the truth. What is not finite

@@ -7,7 +7,7 @@ import pytest
 from meshproof.measures.numerics import VACUOUS_IN, agree, judge_loss
 from meshproof.measures.numerics import judge as judge_leaves
 
-from .applicability import in_float32
+from .applicability import draws, in_float32, unless
 
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
@@ -33,7 +33,7 @@ def test_forward_pass_equals_truth(observation, truth, judge):
     judge.numbers([judge_loss(loss, true, truth.rounding.steps[0].loss, "forward pass")])
 
 
-@pytest.mark.clause("NUM-11", applies=lambda case: not getattr(case.strategy, "draws", False))
+@pytest.mark.clause("NUM-11", applies=unless(draws))
 def test_steps_report_the_loss_of_their_state(case, observation, truth, judge):
     """The loss that a train step reports MUST be that of the forward pass in the state, and on the batch, that the step
     was given. (Not that of the step before it, or of stale parameters.)"""

@@ -6,14 +6,15 @@ is a typed one, or 32-bit words in pairs or fours, as older code has them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-SHOWN_RATES = "hyperparams"
-"""Where ``optax.inject_hyperparams`` keeps the rates that it shows in its state."""
+SHOWN_RATES = re.compile("hyperparams.*(learning_rate|weight_decay)")
+"""Where ``optax.inject_hyperparams`` keeps what may be larger, among what it shows in its state."""
 
 
 def advanced(state: Any, by: int) -> Any:
@@ -25,7 +26,7 @@ def with_rates_times(state: Any, factor: float) -> Any:
     """Every rate that the state shows, times a factor."""
 
     def change(path: str, leaf: jax.Array) -> Any:
-        shown = SHOWN_RATES in path and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating)
+        shown = bool(SHOWN_RATES.search(path)) and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating)
         return (np.asarray(leaf) * factor).astype(leaf.dtype) if shown else None
 
     return _change(state, change)
@@ -34,7 +35,7 @@ def with_rates_times(state: Any, factor: float) -> Any:
 def shows_rates(state: Any) -> bool:
     """Whether it shows any."""
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return any(SHOWN_RATES in jax.tree_util.keystr(path) for path, _ in flat)
+    return any(SHOWN_RATES.search(jax.tree_util.keystr(path)) for path, _ in flat)
 
 
 def rekeyed(state: Any, number: int) -> Any:

@@ -23,18 +23,15 @@ from meshproof.observing.rounding import as_held, is_float
 from meshproof.observing.seen import Failed, NotSupported, Seen
 from meshproof.observing.start import Start
 from meshproof.observing.state import host
-from meshproof.observing.subject import Subject
-
-LONG = 12
-"""Steps of the long run."""
+from meshproof.observing.subject import LONG, Subject
 
 LATER = (50, 2_000)
 """Steps by which counters are moved on: the first is after a short warm-up, the second near no beginning."""
 
-LONGER = 8.0
-"""Factor of the parameters where gradients are to be long: those of a loss grow with every layer behind them."""
+LONGER = 32.0
+"""Factor of the parameters and of the inputs where gradients are to be long: they grow with every layer."""
 
-FASTER = 10.0
+FASTER = 100.0
 """Factor of the rates that a state shows: a decay of 1e-5 is then above rounding."""
 
 
@@ -62,10 +59,9 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     if shows_rates(state):
         faster = partial(with_rates_times, factor=FASTER)
         yield Probe(f"rates times {FASTER:g}", parameters, several[:3], 1, faster)
-    longer = {
-        path: (value * LONGER).astype(value.dtype) if is_float(value) else value for path, value in parameters.items()
-    }
-    yield Probe(f"parameters times {LONGER:g}", longer, several[:1])
+    mask = {path: value for path, value in several[0].items() if path == case.contract.mask}
+    longer = times(several[0], LONGER) | mask
+    yield Probe(f"parameters and inputs times {LONGER:g}", times(parameters, LONGER), (longer,))
     if any(is_float(value) for value in several[0].values()):
         yield Probe("an example that is not finite", parameters, (not_finite(several[0]), *several[1:2]))
     if case.contract.mask in several[0]:
@@ -117,11 +113,9 @@ def step_of(trainer: Any, state: Any, metrics: Any, losses_alone: bool = False) 
     return Step(loss_of(metrics), parameters, moments, {} if losses_alone else other_metrics(metrics))
 
 
-def times(parameters: Leaves, factor: float) -> Leaves:
-    """All of them longer."""
-    return {
-        path: (value * factor).astype(value.dtype) if is_float(value) else value for path, value in parameters.items()
-    }
+def times(tree: Leaves, factor: float) -> Leaves:
+    """Every float times a factor."""
+    return {path: (value * factor).astype(value.dtype) if is_float(value) else value for path, value in tree.items()}
 
 
 def not_finite(batch: Leaves) -> Leaves:

@@ -22,6 +22,10 @@ STEPS = 3
 """How many train steps a case is observed over: the first from zero momentum, the next with it, one more."""
 
 
+LONG = 12
+"""Train steps of the run that shows what begins after the first ones."""
+
+
 class Subject:
     """One strategy under observation, with what the facets share. Raises where ``batches`` gives no batches."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,13 +16,23 @@ from meshproof.measures.verdicts import Verdict
 from meshproof.observing.compilations import compilations_of
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics
-from meshproof.observing.seen import Facet, Failed, Seen
-from meshproof.observing.state import array_leaves, finite_state, layout_of, moved, replicas
-from meshproof.observing.subject import STEPS, Subject
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.state import finite_state, layout_of, moved, replicas
+from meshproof.observing.subject import LONG, STEPS, Subject
 
 STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
 Compilations = tuple[tuple[str, ...], ...]
 Losses = tuple[Seen[float], ...]
+
+
+@dataclass(frozen=True)
+class Later(Facet):
+    """The second run, which goes on to `LONG` steps on the same batches in turns: what JAX traced and compiled in each
+    of its steps after the first `STEPS`, and whether the values of its last state are finite and copies are one."""
+
+    compilations: Seen[Compilations]
+    finite: Seen[Verdict]
+    replicas: Seen[Verdict]
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,8 @@ class Training(Facet):
     ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved`` names
     the leaves whose layout is not what it was before, with both; ``finite`` and ``replicas`` judge the values of the
     last state. ``evaluation`` has each metric's sum and count in that state. ``rerun`` says whether a second run leaves
-    the same bits, ``implicit_transfers`` what one more step raises where arrays may not be moved between host and
-    devices implicitly.
+    the same bits, ``later`` what became of it, ``implicit_transfers`` what one more step raises where arrays may not be
+    moved between host and devices implicitly.
     """
 
     steps: Seen[tuple[Step, ...]]
@@ -45,6 +55,7 @@ class Training(Facet):
     replicas: Seen[Verdict]
     evaluation: Seen[dict[str, tuple[float, int]]]
     rerun: Seen[Verdict]
+    later: Later
     implicit_transfers: Seen[tuple[str, ...]]
 
 
@@ -52,6 +63,7 @@ def observe_training(subject: Subject, state: Any) -> Training:
     """Training from this state, which the first step donates."""
     where = layout_of(state)
     final, steps, losses, compilations = _train(subject, state)
+    again = subject.attempt(lambda: _again(subject))
     return Training(
         steps=steps,
         losses=losses,
@@ -61,7 +73,8 @@ def observe_training(subject: Subject, state: Any) -> Training:
         finite=subject.attempt(lambda: finite_state(subject.held(final))),
         replicas=subject.attempt(lambda: replicas(_shown(subject, final))),
         evaluation=subject.attempt(lambda: _evaluate(subject, final), "evaluate"),
-        rerun=subject.attempt(lambda: _rerun(subject, final)),
+        rerun=subject.then(again, lambda state: _compare(subject, final, state)),
+        later=_later(subject, again),
         implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, final), "shard_batch"),
     )
 
@@ -115,12 +128,38 @@ def evaluation_set(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     return (*whole, {field: value[: len(value) // 3] for field, value in last.items()})
 
 
-def _rerun(subject: Subject, first: Any) -> Verdict:
-    expected = {path: np.asarray(array) for path, array in subject.held(first)}
+def _again(subject: Subject) -> Any:
     state = subject.fresh()
     for batch in subject.batches:
         state, _ = subject.strategy.train_step(state, batch)
-    seen = {path: np.asarray(array) for path, array in array_leaves(state)}
+    return state
+
+
+def _later(subject: Subject, state: Any) -> Later:
+    compilations = []
+    if isinstance(state, NotSupported | Failed):
+        return Later.unseen(state)
+    try:
+        for number in range(STEPS, LONG):
+            with compilations_of() as events:
+                state, metrics = subject.strategy.train_step(state, subject.batches[number % STEPS])
+                jax.block_until_ready(metrics)
+            compilations.append(tuple(events))
+    except Exception as error:
+        return Later.unseen(
+            Failed(f"train step {STEPS + len(compilations) + 1} raised {type(error).__name__}: {error}")
+        )
+    return Later(
+        compilations=tuple(compilations),
+        finite=subject.attempt(lambda: finite_state(subject.held(state))),
+        replicas=subject.attempt(
+            lambda: replace(replicas(_shown(subject, state)), part=f"copies on several devices after {LONG} steps")
+        ),
+    )
+
+
+def _compare(subject: Subject, first: Any, second: Any) -> Verdict:
+    expected, seen = ({path: np.array(array) for path, array in subject.held(state)} for state in (first, second))
     return bitwise(expected, seen, f"state after {STEPS} steps", ("the first run", "the second run"))
 
 

@@ -5,8 +5,8 @@ Each strategy has one fault and its name; its case stands in `CAUGHT_BY` beside 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
-from reference_impl.forms.base import Form
 from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     budgets,
     collective_matmul,
@@ -24,6 +24,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     running,
     sharded_state,
     states,
+    strangers,
     transformers,
     truths,
     two_axes,
@@ -34,6 +35,6 @@ from tests.saboteurs.planting import CAUGHT_BY, PLANTED
 __all__ = ["CAUGHT_BY", "strategies"]
 
 
-def strategies() -> Iterator[Form]:
+def strategies() -> Iterator[Any]:
     """The healthy ones, and one strategy per fault."""
     return iter(PLANTED)

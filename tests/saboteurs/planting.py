@@ -19,7 +19,7 @@ ONE, DATA, MODEL, BOTH = {"data": 1}, {"data": 8}, {"model": 8}, {"data": 2, "mo
 CAUGHT_BY: dict[str, set[str]] = {}
 """Case to the clauses of which each must fail on it; empty for the healthy ones."""
 
-PLANTED: list[Form] = []
+PLANTED: list[Any] = []
 """Every strategy, in the order in which it was planted."""
 
 
@@ -56,3 +56,9 @@ def plant(
         raise ValueError(f"{case}: another_case=True, but no other case of {name} is planted before it")
     PLANTED.append(planted)
     CAUGHT_BY[case] = set(caught_by)
+
+
+def plant_stranger(trainer: Any, *caught_by: str) -> None:
+    """A trainer that is none of the book's, as it is."""
+    PLANTED.append(trainer)
+    CAUGHT_BY[case_id(trainer)] = set(caught_by)

@@ -1,0 +1,347 @@
+"""Faults of trainers that bring no truth but their own run on one device, where the fault is not."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import PartitionSpec as P
+
+from meshproof.contract import Contract
+from tests.healthy.idioms import GRADIENTS, LOSS, Clipped, Trainer
+from tests.saboteurs.planting import plant_stranger
+
+WHOLE = {"*": P()}
+
+
+class Sick(Trainer):
+    """On a mesh its gradients are changed before the optimizer sees them."""
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """What is done to them."""
+        raise NotImplementedError
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update."""
+        value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
+        if self.mesh_axes["data"] > 1:
+            gradients = self.harmed(gradients, state, batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        parameters = optax.apply_updates(state["parameters"], updates)
+        return state | {"parameters": parameters, "optimizer": optimizer}, {"loss": value}
+
+
+class WrongFromStepFour(Sick):
+    """What is sent in turns, as by a schedule of communication, is wrong from the second turn on."""
+
+    name = "wrong_from_step_four"
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """A tenth too long."""
+        late = state["optimizer"][0].count >= 3
+        return jax.tree.map(lambda g: jnp.where(late, 1.1 * g, g), gradients)
+
+
+class ClippedByTheShard(Sick):
+    """The threshold is held to the norm of a shard's gradients, which long ones alone reach."""
+
+    name = "clipped_by_the_shard"
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """A clip that one device does not have."""
+        clipped, _ = optax.clip_by_global_norm(50.0).update(gradients, optax.EmptyState())
+        return clipped
+
+
+class ScheduleCountsDevices(Clipped):
+    """The warm-up is over after an eighth of its steps; the rate of the first ones is the same."""
+
+    name = "schedule_counts_devices"
+    moves = (GRADIENTS, LOSS)
+
+    def __init__(self, devices: int = 8) -> None:
+        ends = 240 // devices
+        rate = optax.join_schedules([optax.constant_schedule(1e-3), optax.constant_schedule(1e-2)], [ends])
+        self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate))
+        super().__init__(devices)
+
+
+class OverflowForgotten(Sick):
+    """Where a gradient is not finite it is taken for 0 on a mesh: one device notices."""
+
+    name = "overflow_forgotten"
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """As nan_to_num."""
+        return jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradients)
+
+
+class DecayForgotten(Trainer):
+    """No weight decay on a mesh, of 1e-5: below rounding in a few steps."""
+
+    name = "decay_forgotten"
+
+    def __init__(self, devices: int = 8) -> None:
+        decay = 1e-5 if devices == 1 else 0.0
+        self.optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=1e-2, weight_decay=decay)
+        super().__init__(devices)
+
+    def optimizer_state(self, state: Any) -> Any:
+        """Adam's moments."""
+        adam = state["optimizer"].inner_state[0]
+        return {"count": adam.count, "mu": adam.mu, "nu": adam.nu}
+
+
+class MeanOfMeans(Sick):
+    """Each device takes the mean over its own rows, which is right while masks are alike."""
+
+    name = "mean_of_means"
+
+    @property
+    def contract(self) -> Contract:
+        """With a mask, and a budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, mask="mask")
+
+    def batch(self, draws: Any) -> Any:
+        """Every fourth row is padding, on each device alike."""
+        return super().batch(draws) | {"mask": (np.arange(64) % 4 > 0).astype(np.float32)}
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Of the rows that count, device by device."""
+        rows = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
+        by_device = self.mesh_axes["data"], -1
+        sums, counts = (jnp.sum(each.reshape(by_device), 1) for each in (rows * batch["mask"], batch["mask"]))
+        return jnp.mean(sums / jnp.maximum(counts, 1))
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """They are wrong already."""
+        return gradients
+
+
+class TooManyForAnExpert(Sick):
+    """An expert drops what is more than twice its share of a device's rows: no balanced batch shows it."""
+
+    name = "too_many_for_an_expert"
+
+    @property
+    def contract(self) -> Contract:
+        """Routed, and a budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, routed=True)
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Of the rows that an expert has room for."""
+        room = 64 if self.mesh_axes["data"] == 1 else 24
+        expert = jnp.argmax(batch["x"][:, :4], axis=-1)
+        place = jnp.take_along_axis(jnp.cumsum(jax.nn.one_hot(expert, 4), axis=0), expert[:, None], axis=1)[:, 0]
+        rows = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
+        return jnp.mean(jnp.where(place <= room, rows, 0))
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """They are wrong already."""
+        return gradients
+
+
+class Halves(Trainer):
+    """Computes in bfloat16."""
+
+    name = "healthy_halves"
+
+    @property
+    def contract(self) -> Contract:
+        """Which it says; a budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype="bfloat16")
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Products in bfloat16, the loss in float32."""
+        half = jax.tree.map(lambda value: value.astype(jnp.bfloat16), (w, batch["x"]))
+        out = jnp.tanh(half[1] @ half[0]["hidden"]) @ half[0]["out"]
+        return jnp.mean((out.astype(jnp.float32) - batch["y"]) ** 2)
+
+
+class HalvesTooLong(Halves):
+    """And its gradients are too long on a mesh."""
+
+    name = "halves_too_long"
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        times = 2 if devices > 1 else 1
+        alone = self.gradients
+        self.gradients = jax.jit(lambda state, batch: jax.tree.map(lambda g: times * g, alone(state, batch)))
+
+
+def drop(key: Any, x: Any) -> Any:
+    """A tenth of it."""
+    return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x / 0.9, 0)
+
+
+class Drops(Trainer):
+    """Dropout, with a stream of each device's own, as shard_map invites to."""
+
+    name = "healthy_drops"
+    draws = True
+    own_stream = True
+    layers_share = False
+    moves_on = True
+    reduce = staticmethod(jax.lax.pmean)
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        self.loss = jax.jit(lambda state, batch: self.both(state, batch)[0])
+        self.gradients = jax.jit(lambda state, batch: self.both(state, batch)[1])
+
+    @property
+    def contract(self) -> Contract:
+        """A budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")})
+
+    def start(self, parameters: Any) -> Any:
+        """With a typed key."""
+        return super().start(parameters) | {"key": jax.random.key(7)}
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        first, second = jax.random.split(key)
+        hidden = drop(first, jnp.tanh(batch["x"] @ w["hidden"]))
+        return jnp.mean((drop(first if self.layers_share else second, hidden @ w["out"]) - batch["y"]) ** 2)
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients."""
+
+        def local(w: Any, key: Any, batch: Any) -> Any:
+            if self.own_stream:
+                key = jax.random.fold_in(key, jax.lax.axis_index("data"))
+            value, gradients = jax.value_and_grad(self.dropped)(w, batch, key)
+            return jax.lax.pmean(value, "data"), self.reduce(gradients, "data")
+
+        specs = {"in_specs": (P(), P(), P("data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update, and another key."""
+        value, gradients = self.both(state, batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        key = jax.random.fold_in(state["key"], 1) if self.moves_on else state["key"]
+        parameters = optax.apply_updates(state["parameters"], updates)
+        return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
+
+
+def drops(name: str, **members: Any) -> Trainer:
+    """One that drops in another way."""
+    kind: Any = type(name, (Drops,), {"name": name} | members)
+    return kind()
+
+
+class DriftsFromStepFive(Trainer):
+    """From the fifth step on, each device keeps the update of its own rows."""
+
+    name = "drifts_from_step_five"
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update."""
+
+        def local(state: Any, batch: Any) -> Any:
+            value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
+            shared = jax.lax.pmean(gradients, "data")
+            late = state["optimizer"][0].count >= 4
+            gradients = jax.tree.map(lambda own, all_of: jnp.where(late, own, all_of), gradients, shared)
+            updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+            parameters = optax.apply_updates(state["parameters"], updates)
+            return {"parameters": parameters, "optimizer": optimizer}, {"loss": jax.lax.pmean(value, "data")}
+
+        specs = {"in_specs": (P(), P("data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(state, batch)
+
+
+class Phased:
+    """A step with a phase that is static: jitted, and compiled again where the phase changes."""
+
+    def __init__(self, step: Any) -> None:
+        self.step = jax.jit(lambda state, batch, phase: step(state, batch), donate_argnums=0, static_argnums=2)
+
+    def lower(self, state: Any, batch: Any) -> Any:
+        """Of the first phase."""
+        return self.step.lower(state, batch, 0)
+
+    def __call__(self, state: Any, batch: Any) -> Any:
+        """Phases are five steps long."""
+        return self.step(state, batch, int(state["optimizer"][0].count) // 5)
+
+
+class CompilesAtStepSix(Trainer):
+    """Its second phase is compiled in the middle of training."""
+
+    name = "compiles_at_step_six"
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        self.train_step = Phased(self.step)
+
+
+class InfiniteFromStepFive(Sick):
+    """A rate that is divided by nothing left."""
+
+    name = "infinite_from_step_five"
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """By 0, once."""
+        return jax.tree.map(lambda g: g / (state["optimizer"][0].count != 4), gradients)
+
+
+class DropsOut(Trainer):
+    """Dropout of the global batch's rows, which its trainer without it does not have."""
+
+    name = "healthy_drops_out"
+    draws = True
+
+    def __init__(self, devices: int = 8, rate: float = 0.1) -> None:
+        self.rate = rate
+        super().__init__(devices)
+        self.loss = jax.jit(lambda state, batch: self.dropped(state["parameters"], batch, state))
+        self.gradients = jax.jit(lambda state, batch: jax.grad(self.dropped)(state["parameters"], batch, state))
+
+    def dropped(self, w: Any, batch: Any, state: Any) -> Any:
+        """The loss with the draws of this step."""
+        key = jax.random.fold_in(jax.random.key(3), state["optimizer"][0].count)
+        kept = jax.random.bernoulli(key, 1 - self.rate, batch["x"].shape) if self.rate else 1
+        return self.mean_loss(w, batch | {"x": batch["x"] * kept})
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update."""
+        value, gradients = jax.value_and_grad(self.dropped)(state["parameters"], batch, state)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        return {"parameters": optax.apply_updates(state["parameters"], updates), "optimizer": optimizer}, {
+            "loss": value
+        }
+
+    def without_draws(self) -> Trainer:
+        """At a rate of 0."""
+        return type(self)(self.mesh_axes["data"], rate=0.0)
+
+    def single_device(self, dtype: str) -> Trainer:
+        """The same."""
+        return type(self)(1, self.rate)
+
+
+for kind in (
+    WrongFromStepFour,
+    ClippedByTheShard,
+    ScheduleCountsDevices,
+    OverflowForgotten,
+    DecayForgotten,
+    MeanOfMeans,
+    TooManyForAnExpert,
+):
+    plant_stranger(kind(), "NUM-13")
+plant_stranger(DriftsFromStepFive(), "NUM-6")
+plant_stranger(CompilesAtStepSix(), "CMP-1")
+plant_stranger(InfiniteFromStepFive(), "NUM-10")
+plant_stranger(DropsOut())
+plant_stranger(Halves())
+plant_stranger(HalvesTooLong(), "MIX-1")
+plant_stranger(drops("healthy_drops"))
+plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
+plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
+plant_stranger(drops("drops_alike_in_steps", moves_on=False), "NUM-9")
+plant_stranger(drops("drops_alike_in_layers", layers_share=True), "NUM-9")

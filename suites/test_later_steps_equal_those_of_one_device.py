@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.measures.numerics import pair, within
 
 from .applicability import both, brings_truth, distributed, unless
 
@@ -21,7 +21,11 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
         steps = zip(judge.see(seen[probe]), reference.value.steps, reference.rounding.steps, strict=True)
         for number, step in enumerate(steps, start=1):
             for part, leaves in parts(*step):
-                verdicts.append(judge_leaves(*settled(*leaves), f"{part} of step {number}, {probe}", vacuous=inf))
+                run, one, allowed = settled(*leaves)
+                bound = within(allowed, "one device", vacuous=inf)
+                verdicts.append(
+                    pair(run, one, one, f"{part} of step {number}, {probe}", ("the run", "one device"), bound)
+                )
     judge.numbers(verdicts)
 
 

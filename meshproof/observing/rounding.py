@@ -60,11 +60,11 @@ def precision(dtype: Any) -> tuple[float, float]:
 
 
 def ulp(value: np.ndarray, dtype: Any) -> np.ndarray:
-    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε."""
+    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε; of 0 it is 0."""
     tiny, eps = precision(dtype)
     with np.errstate(invalid="ignore"):
         _, exponent = np.frexp(np.maximum(np.abs(value), tiny))
-    return np.ldexp(eps, exponent - 1)
+    return np.where(value == 0, 0.0, np.ldexp(eps, exponent - 1))
 
 
 def deviations(

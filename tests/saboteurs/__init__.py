@@ -14,6 +14,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     communication,
     contexts,
     derivations,
+    drawing,
     experts,
     layout,
     linen,

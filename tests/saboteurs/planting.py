@@ -59,6 +59,9 @@ def plant(
 
 
 def plant_stranger(trainer: Any, *caught_by: str) -> None:
-    """A trainer that is none of the book's, as it is."""
+    """A trainer that is none of the book's, as it is. Raises ``ValueError`` where its case is planted already."""
+    case = case_id(trainer)
+    if case in CAUGHT_BY:
+        raise ValueError(f"{case} is planted twice: expected each case once")
     PLANTED.append(trainer)
-    CAUGHT_BY[case_id(trainer)] = set(caught_by)
+    CAUGHT_BY[case] = set(caught_by)

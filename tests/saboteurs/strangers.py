@@ -93,10 +93,10 @@ class DecayForgotten(Trainer):
         return {"count": adam.count, "mu": adam.mu, "nu": adam.nu}
 
 
-class MeanOfMeans(Sick):
+class MaskByTheDevice(Sick):
     """Each device takes the mean over its own rows, which is right while masks are alike."""
 
-    name = "mean_of_means"
+    name = "mask_by_the_device"
 
     @property
     def contract(self) -> Contract:
@@ -171,68 +171,6 @@ class HalvesTooLong(Halves):
         self.gradients = jax.jit(lambda state, batch: jax.tree.map(lambda g: times * g, alone(state, batch)))
 
 
-def drop(key: Any, x: Any) -> Any:
-    """A tenth of it."""
-    return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x / 0.9, 0)
-
-
-class Drops(Trainer):
-    """Dropout, with a stream of each device's own, as shard_map invites to."""
-
-    name = "healthy_drops"
-    draws = True
-    own_stream = True
-    layers_share = False
-    moves_on = True
-    reduce = staticmethod(jax.lax.pmean)
-
-    def __init__(self, devices: int = 8) -> None:
-        super().__init__(devices)
-        self.loss = jax.jit(lambda state, batch: self.both(state, batch)[0])
-        self.gradients = jax.jit(lambda state, batch: self.both(state, batch)[1])
-
-    @property
-    def contract(self) -> Contract:
-        """A budget left open."""
-        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")})
-
-    def start(self, parameters: Any) -> Any:
-        """With a typed key."""
-        return super().start(parameters) | {"key": jax.random.key(7)}
-
-    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
-        """The loss of a shard."""
-        first, second = jax.random.split(key)
-        hidden = drop(first, jnp.tanh(batch["x"] @ w["hidden"]))
-        return jnp.mean((drop(first if self.layers_share else second, hidden @ w["out"]) - batch["y"]) ** 2)
-
-    def both(self, state: Any, batch: Any) -> Any:
-        """Loss and gradients."""
-
-        def local(w: Any, key: Any, batch: Any) -> Any:
-            if self.own_stream:
-                key = jax.random.fold_in(key, jax.lax.axis_index("data"))
-            value, gradients = jax.value_and_grad(self.dropped)(w, batch, key)
-            return jax.lax.pmean(value, "data"), self.reduce(gradients, "data")
-
-        specs = {"in_specs": (P(), P(), P("data")), "out_specs": P(), "check_vma": False}
-        return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
-
-    def step(self, state: Any, batch: Any) -> Any:
-        """One update, and another key."""
-        value, gradients = self.both(state, batch)
-        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
-        key = jax.random.fold_in(state["key"], 1) if self.moves_on else state["key"]
-        parameters = optax.apply_updates(state["parameters"], updates)
-        return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
-
-
-def drops(name: str, **members: Any) -> Trainer:
-    """One that drops in another way."""
-    kind: Any = type(name, (Drops,), {"name": name} | members)
-    return kind()
-
-
 class DriftsFromStepFive(Trainer):
     """From the fifth step on, each device keeps the update of its own rows."""
 
@@ -289,59 +227,18 @@ class InfiniteFromStepFive(Sick):
         return jax.tree.map(lambda g: g / (state["optimizer"][0].count != 4), gradients)
 
 
-class DropsOut(Trainer):
-    """Dropout of the global batch's rows, which its trainer without it does not have."""
-
-    name = "healthy_drops_out"
-    draws = True
-
-    def __init__(self, devices: int = 8, rate: float = 0.1) -> None:
-        self.rate = rate
-        super().__init__(devices)
-        self.loss = jax.jit(lambda state, batch: self.dropped(state["parameters"], batch, state))
-        self.gradients = jax.jit(lambda state, batch: jax.grad(self.dropped)(state["parameters"], batch, state))
-
-    def dropped(self, w: Any, batch: Any, state: Any) -> Any:
-        """The loss with the draws of this step."""
-        key = jax.random.fold_in(jax.random.key(3), state["optimizer"][0].count)
-        kept = jax.random.bernoulli(key, 1 - self.rate, batch["x"].shape) if self.rate else 1
-        return self.mean_loss(w, batch | {"x": batch["x"] * kept})
-
-    def step(self, state: Any, batch: Any) -> Any:
-        """One update."""
-        value, gradients = jax.value_and_grad(self.dropped)(state["parameters"], batch, state)
-        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
-        return {"parameters": optax.apply_updates(state["parameters"], updates), "optimizer": optimizer}, {
-            "loss": value
-        }
-
-    def without_draws(self) -> Trainer:
-        """At a rate of 0."""
-        return type(self)(self.mesh_axes["data"], rate=0.0)
-
-    def single_device(self, dtype: str) -> Trainer:
-        """The same."""
-        return type(self)(1, self.rate)
-
-
 for kind in (
     WrongFromStepFour,
     ClippedByTheShard,
     ScheduleCountsDevices,
     OverflowForgotten,
     DecayForgotten,
-    MeanOfMeans,
+    MaskByTheDevice,
     TooManyForAnExpert,
 ):
     plant_stranger(kind(), "NUM-13")
 plant_stranger(DriftsFromStepFive(), "NUM-6")
 plant_stranger(CompilesAtStepSix(), "CMP-1")
 plant_stranger(InfiniteFromStepFive(), "NUM-10")
-plant_stranger(DropsOut())
 plant_stranger(Halves())
 plant_stranger(HalvesTooLong(), "MIX-1")
-plant_stranger(drops("healthy_drops"))
-plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
-plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
-plant_stranger(drops("drops_alike_in_steps", moves_on=False), "NUM-9")
-plant_stranger(drops("drops_alike_in_layers", layers_share=True), "NUM-9")

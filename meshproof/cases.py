@@ -44,6 +44,11 @@ class Case:
         return replace(contract, forward=forward, step=step)
 
     @property
+    def is_own_judge(self) -> bool:
+        """Whether its numbers must be those of its own run on one device, for it brings no other truth."""
+        return has_member(self.strategy, "single_device") and not has_member(self.strategy, "truth")
+
+    @property
     def devices(self) -> int:
         """The number of devices of its mesh."""
         return prod(self.mesh.values())

@@ -123,9 +123,9 @@ def brings_truth(case: Case) -> bool:
     return has_member(case.strategy, "truth")
 
 
-def alone(case: Case) -> bool:
+def own_judge(case: Case) -> bool:
     """The numbers must be those of its run on one device."""
-    return not brings_truth(case) and has_member(case.strategy, "single_device")
+    return case.is_own_judge
 
 
 def draws(case: Case) -> bool:

@@ -1,13 +1,39 @@
 """Metrics are sums and counts to the end: a mean of means gives the examples of a short batch more weight."""
 
+from math import inf
+
 import pytest
 
 from meshproof.cases import has_member
 from meshproof.contract import nest
 from meshproof.measures.numerics import judge_loss
 
+from .applicability import both, distributed, own_judge, unless
 
-@pytest.mark.clause("MSK-1", applies=lambda case: has_member(case.strategy, "evaluate"))
+
+def evaluates(case):
+    """The strategy evaluates."""
+    return has_member(case.strategy, "evaluate")
+
+
+@pytest.mark.clause("MSK-1", applies=both(evaluates, own_judge, distributed))
+def test_evaluation_equals_one_device(observation, judge):
+    """Evaluation with a short last batch MUST give the sums and the counts of one device. (In the state that training
+    leaves, where a trainer's run on one device is its truth.)"""
+    training = observation.training
+    seen, (true, deviations) = judge.see(training.evaluation), judge.see(training.evaluation_alone)
+    judge.clear(
+        f"{name}: expected {true.get(name, (0, 'no'))[1]} examples as on one device, saw {count}"
+        for name, (_, count) in seen.items()
+        if count != true.get(name, (0, "no"))[1]
+    )
+    judge.numbers(
+        judge_loss(seen[name][0], value, deviations[name], f"sum of {name}", vacuous=inf)
+        for name, (value, _) in true.items()
+    )
+
+
+@pytest.mark.clause("MSK-1", applies=both(evaluates, unless(own_judge)))
 def test_evaluation_equals_truth(observation, evaluation_of, judge):
     """Evaluation with a short last batch MUST give the loss and the accuracy of the valid examples alone. (That batch
     is padded, masked and uneven across devices. The loss is held to its bound, the accuracy to the example.)"""

@@ -6,10 +6,10 @@ import pytest
 from meshproof.contract import Trajectory
 from meshproof.measures.numerics import VACUOUS_IN, judge_trajectory
 
-from .applicability import alone, both, distributed, masks, splits, unless
+from .applicability import both, distributed, masks, own_judge, splits, unless
 
 
-@pytest.mark.clause("MSK-1", applies=both(masks, unless(alone)))
+@pytest.mark.clause("MSK-1", applies=both(masks, unless(own_judge)))
 def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
     """Training on padded, masked batches MUST equal truth on their valid examples alone, at every step. (Where one
     device is the truth, NUM-13 judges it with masks of its own.)"""
@@ -20,7 +20,7 @@ def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
     judge.numbers(judge_trajectory(Trajectory(gradients, steps), truth_of(unpadded), vacuous))
 
 
-@pytest.mark.clause("MSK-1", applies=both(masks, unless(alone), distributed, splits("batch")))
+@pytest.mark.clause("MSK-1", applies=both(masks, unless(own_judge), distributed, splits("batch")))
 def test_masks_are_uneven(case, observation, judge):
     """Masks MUST be uneven across devices. (Else a mean of means would equal the mean of all examples, and hide the
     fault.)"""

@@ -15,10 +15,10 @@ from threadpoolctl import threadpool_limits
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Tree, Truth, leaves, nest
 from meshproof.files import replace_pickle
+from meshproof.observing.evaluations import evaluation_set
 from meshproof.observing.members import canonical, origin, reference_trajectory
 from meshproof.observing.seen import Failed, NotSupported, Seen
 from meshproof.observing.subject import STEPS
-from meshproof.observing.training import evaluation_set
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,18 @@ def host_batches(returned: Any, count: int) -> list[Batch]:
                 f"global batch size in all of them; give every field one row for each example"
             )
     return batches
+
+
+def check_repeated(batches: Sequence[Batch], again: Sequence[Batch]) -> None:
+    """Raises ``ValueError`` where ``batches`` returned others when it was called a second time."""
+    for number, (one, other) in enumerate(zip(batches, again, strict=True), start=1):
+        second = dict(leaves(other))
+        for path, field in leaves(one):
+            if not np.array_equal(np.asarray(field), np.asarray(second.get(path))):
+                raise ValueError(
+                    f"batches({len(batches)}) returned another {path} in batch {number} when it was called again, "
+                    f"expected the same in every call and every process; seed what draws them"
+                )
 
 
 def state_and_metrics(returned: Any) -> tuple[Any, Mapping[str, Any]]:

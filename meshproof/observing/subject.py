@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import jax
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Leaves, Part, Tree
-from meshproof.observing.members import canonical, host_batches, origin, parameter_paths
+from meshproof.contract import Batch, Leaves, Part, Tree, leaves
+from meshproof.observing.members import canonical, check_repeated, host_batches, origin, parameter_paths
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
 from meshproof.observing.state import array_leaves, host, in_model_order, is_same
 
@@ -33,6 +33,12 @@ class Subject:
         self.strategy: Any = case.strategy
         self.case = case
         self.host_batches: list[Batch] = host_batches(self.strategy.batches(STEPS), STEPS)
+        mask, fields = case.contract.mask, sorted(path for path, _ in leaves(self.host_batches[0]))
+        if mask is not None and mask not in fields:
+            raise ValueError(
+                f"Contract.mask is {mask!r}, expected a field of the batches, which have {', '.join(fields)}"
+            )
+        check_repeated(self.host_batches, host_batches(self.strategy.batches(STEPS), STEPS))
 
     def has(self, member: str) -> bool:
         """Whether the strategy has a member."""

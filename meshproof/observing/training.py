@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.contract import Batch, Part, Step, leaves
+from meshproof.contract import Part, Step, leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.compilations import compilations_of
+from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
@@ -41,7 +42,8 @@ class Training(Facet):
 
     ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved`` names
     the leaves whose layout is not what it was before, with both; ``finite`` and ``replicas`` judge the values of the
-    last state. ``evaluation`` has each metric's sum and count in that state. ``rerun`` says whether a second run leaves
+    last state. ``evaluation`` has each metric's sum and count in that state, ``evaluation_alone`` the same of one
+    device, with the deviations of the sums. ``rerun`` says whether a second run leaves
     the same bits, ``later`` what became of it, ``implicit_transfers`` what one more step raises where arrays may not be
     moved between host and devices implicitly.
     """
@@ -53,7 +55,8 @@ class Training(Facet):
     moved: Seen[tuple[str, ...]]
     finite: Seen[Verdict]
     replicas: Seen[Verdict]
-    evaluation: Seen[dict[str, tuple[float, int]]]
+    evaluation: Seen[Totals]
+    evaluation_alone: Seen[tuple[Totals, dict[str, float]]]
     rerun: Seen[Verdict]
     later: Later
     implicit_transfers: Seen[tuple[str, ...]]
@@ -72,7 +75,10 @@ def observe_training(subject: Subject, state: Any) -> Training:
         moved=subject.attempt(lambda: moved(where, layout_of(final))),
         finite=subject.attempt(lambda: finite_state(subject.held(final))),
         replicas=subject.attempt(lambda: replicas(_shown(subject, final))),
-        evaluation=subject.attempt(lambda: _evaluate(subject, final), "evaluate"),
+        evaluation=subject.attempt(
+            lambda: evaluate(subject.strategy, final, evaluation_set(subject.host_batches)), "evaluate"
+        ),
+        evaluation_alone=subject.then(steps, lambda steps: _alone(subject, steps)),
         rerun=subject.then(again, lambda state: _compare(subject, final, state)),
         later=_later(subject, again),
         implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, final), "shard_batch"),
@@ -113,19 +119,10 @@ def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
     return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]
 
 
-def _evaluate(subject: Subject, state: Any) -> dict[str, tuple[float, int]]:
-    totals: dict[str, tuple[float, int]] = {}
-    for batch in evaluation_set(subject.host_batches):
-        for name, (value, examples) in subject.strategy.evaluate(state, batch).items():
-            so_far, seen = totals.get(name, (0.0, 0))
-            totals[name] = so_far + float(value), seen + int(examples)
-    return totals
-
-
-def evaluation_set(batches: Sequence[Batch]) -> tuple[Batch, ...]:
-    """What is evaluated: these batches, of the last one only a third, so that some devices have fewer examples."""
-    *whole, last = batches
-    return (*whole, {field: value[: len(value) // 3] for field, value in last.items()})
+def _alone(subject: Subject, steps: tuple[Step, ...]) -> Seen[tuple[Totals, dict[str, float]]]:
+    if not subject.case.is_own_judge:
+        return NotSupported("the implementation brings its truth")
+    return subject.attempt(lambda: evaluate_alone(subject, steps[-1].parameters), "evaluate", "parameters", "load")
 
 
 def _again(subject: Subject) -> Any:

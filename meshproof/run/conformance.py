@@ -29,7 +29,7 @@ from meshproof.report.document import write_report
 from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
 from meshproof.run.progress import SignOfLife, forecast
 from meshproof.run.recording import build_report, case_entry
-from meshproof.run.summary import nothing_exercised, write_summary
+from meshproof.run.summary import never_exercised, nothing_exercised, write_summary
 
 NAME = "meshproof"
 
@@ -225,10 +225,16 @@ class Conformance:
         path = self.config.getoption("conformance_report")
         if self.records:
             report = self.record = self.report(exitstatus)
-            write_summary(report, self.records.values(), terminalreporter)
-            if exitstatus == pytest.ExitCode.OK and nothing_exercised(self.records.values()):
-                session: Any = self.config.pluginmanager.get_plugin("session")
+            session: Any = self.config.pluginmanager.get_plugin("session")
+            records = self.records.values()
+            judged = {record.case for record in records}
+            own = {case.strategy.name for case in self.cases if case.is_own_judge and case.id in judged}
+            write_summary(report, records, terminalreporter, own)
+            if exitstatus == pytest.ExitCode.OK and nothing_exercised(records):
                 session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+            if idle := never_exercised(records, self.config.getoption("require").split(",")):
+                terminalreporter.write_line("\n".join(idle), red=True, bold=True)
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
             if path:
                 write_report(report, Path(path))
         if path:

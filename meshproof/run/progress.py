@@ -26,9 +26,10 @@ def forecast(cases: int, tests: int, workers: int, warm: bool) -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     seconds = START + cases * (WARM if warm else COLD) / min(workers, cores)
     long = f"{round(seconds, -1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-    kept = "most programs are kept from an earlier run" if warm else "no programs are kept from an earlier run"
+    kept = f"{'programs' if warm else 'no programs'} are kept from earlier runs"
+    observed = f"{cases} cases are" if cases > 1 else "1 case is"
     return (
-        f"{cases} cases are observed, then judged by {tests:,} tests: about {long} for models as small as the "
+        f"{observed} observed, then judged by {tests:,} tests: about {long} for models as small as the "
         f"reference's ({workers} of {cores} cores; {kept})"
     )
 

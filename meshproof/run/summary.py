@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from io import StringIO
 from typing import Any
 
@@ -12,12 +12,14 @@ from rich.table import Table
 
 from meshproof.judging.records import Record
 from meshproof.report.document import SIGNS, count_statuses, describe_stack
-from meshproof.run.unjudged import unjudged
+from meshproof.run.unjudged import unjudged, unseen
 
 LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
 
 
-def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: Any) -> None:
+def write_summary(
+    report: dict[str, Any], records: Iterable[Record], terminal: Any, own_judges: Collection[str] = ()
+) -> None:
     """Write the stack, the matrix, the worst margin, the counts, what was not judged, and what was not exercised."""
     records = list(records)
     terminal.section("conformance")
@@ -31,11 +33,21 @@ def write_summary(report: dict[str, Any], records: Iterable[Record], terminal: A
     terminal.write_line(f"clauses: {counts}")
     for line in expected(records):
         terminal.write_line(line, yellow=True)
-    for line in unjudged(records, strategies):
+    for line in (*unjudged(records, strategies), *unseen(own_judges)):
         terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():
         terminal.write_line(f"NOT EXERCISED: {_tests(count)}: {reason or 'no reason given'}", yellow=True, bold=True)
+
+
+def never_exercised(records: Iterable[Record], required: Iterable[str]) -> list[str]:
+    """A line per clause that was required by its number, and judged no case of this run: its demand was not met."""
+    judged = {record.clause for record in records if record.status != "not-exercised"}
+    return [
+        f"REQUIRED AND NOT EXERCISED: {word}: no case of this run is one that it judges; see SPEC.md for which it does"
+        for word in map(str.strip, required)
+        if "-" in word and word not in judged
+    ]
 
 
 def nothing_exercised(records: Iterable[Record]) -> bool:

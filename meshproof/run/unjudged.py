@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from meshproof.contract import Strategy
 from meshproof.judging.records import Record
@@ -46,6 +46,17 @@ def unjudged(records: Iterable[Record], strategies: Mapping[str, str]) -> list[s
     if len(found) > MOST:
         lines.append(f"  and for {len(found) - MOST} more reasons: pytest's -rs has them all")
     return lines
+
+
+def unseen(own_judges: Collection[str]) -> list[str]:
+    """The line about what no clause can see of strategies whose truth is their own run on one device."""
+    if not own_judges:
+        return []
+    shown = f"{min(own_judges)}{f' and {len(own_judges) - 1} more' if len(own_judges) > 1 else ''}"
+    return [
+        f"NOT SEEN of {shown}, whose truth is its own run on one device: what that does wrong too, as a wrong epsilon "
+        f"or labels that are not shifted; a truth of other code sees it"
+    ]
 
 
 def opened(reason: str) -> str:

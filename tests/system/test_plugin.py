@@ -61,6 +61,13 @@ def test_what_no_suite_can_judge_is_not_required(word):
     assert_refused(run_suites("--require", f"COM,{word}"), f"--require {word}: expected groups of clauses, NUM, SHD,")
 
 
+def test_a_required_clause_that_judges_no_case_is_no_pass():
+    """Of a strategy that is on one device nothing is bound to move between devices."""
+    run = run_suites("-k", "single_device-jax-mlp@data=1 and NUM or replicas", "--require", "COM-5")
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
+    assert "REQUIRED AND NOT EXERCISED: COM-5" in run.stdout and " failed" not in run.stdout.splitlines()[-1]
+
+
 @pytest.mark.parametrize("word", ["NUM-99", "COM-02"])
 def test_a_clause_that_there_is_not_is_not_required(word):
     """No run could fail it."""

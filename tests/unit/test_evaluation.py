@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meshproof.contract import leaves
-from meshproof.observing.training import evaluation_set
+from meshproof.observing.evaluations import evaluation_set
 from reference_impl.evaluation import NO_CLASS, padded, totals
 from reference_impl.truth import CNNTruth, MLPTruth
 from reference_impl.truth.rounding import exact

@@ -109,6 +109,22 @@ def test_what_no_run_can_start_from_is_named(member, returned, words):
     assert words in str(raised.value)
 
 
+def test_a_mask_that_no_batch_has_is_named():
+    """With the fields that there are."""
+    with pytest.raises(
+        ValueError, match="Contract.mask is 'padding', expected a field of the batches, which have x, y"
+    ):
+        observe(case(odd(contract=Contract(mask="padding"))))
+
+
+def test_batches_that_are_drawn_anew_are_named():
+    """Another process would see others, and what is recorded of them is of this run alone."""
+    drawn = np.random.default_rng()
+    unseeded = odd(batches=lambda count: [{"x": drawn.normal(size=8), "y": np.zeros(8)} for _ in range(count)])
+    with pytest.raises(ValueError, match=r"another x in batch 1 when it was called again, .* seed what draws them"):
+        observe(case(unseeded))
+
+
 @pytest.mark.parametrize(
     ("member", "returned", "part", "words"),
     [

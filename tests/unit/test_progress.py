@@ -29,7 +29,8 @@ def test_forecast_counts_cases_and_cores():
     assert cold.startswith("100 cases are observed, then judged by 3,991 tests: about")
     assert f"about {(START + 100 * COLD / 2) / 60:.0f} min" in cold and "(2 of 2 cores" in cold
     assert busy.partition(" (")[0] == cold.partition(" (")[0]
-    assert "about 70 s" in warm and "most programs are kept" in warm
+    assert "about 70 s" in warm and "programs are kept from earlier runs" in warm
+    assert forecast(1, 40, 1, False).startswith("1 case is observed") and "no programs are kept" in cold
 
 
 def test_sign_of_life_names_what_is_being_observed(tmp_path):

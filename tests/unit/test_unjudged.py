@@ -5,7 +5,8 @@ import pytest
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import Record
 from meshproof.observing.seen import NotSupported
-from meshproof.run.unjudged import MOST, opened, unjudged
+from meshproof.run.summary import never_exercised
+from meshproof.run.unjudged import MOST, opened, unjudged, unseen
 
 CASES = {"mine@data=8": "mine", "other@data=8": "other"}
 
@@ -84,3 +85,20 @@ def test_what_is_not_required_is_skipped(word):
     with pytest.raises(pytest.skip.Exception):
         judge.see(NotSupported("the strategy has no gradients"))
     assert judge.record.status == "not-supported"
+
+
+def test_a_required_clause_that_judged_nothing_is_told():
+    """By its number, for a group has clauses for other strategies; what was judged in any way is."""
+    records = [record("NUM-2", "not-supported", "no"), record("NUM-9", "not-exercised", case="")]
+    assert never_exercised(records, ["NUM", "NUM-2", ""]) == []
+    [line] = never_exercised(records, ["NUM", " NUM-9"])
+    assert line.startswith("REQUIRED AND NOT EXERCISED: NUM-9: no case of this run is one that it judges")
+
+
+def test_what_its_own_run_cannot_see_is_told_once():
+    """Of trainers that bring no other truth."""
+    assert unseen(set()) == []
+    [line] = unseen({"mine", "other"})
+    assert line.startswith(
+        "NOT SEEN of mine and 1 more, whose truth is its own run on one device: what that does wrong"
+    )

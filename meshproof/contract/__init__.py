@@ -76,12 +76,16 @@ class Slot:
 
 @dataclass(frozen=True)
 class Step:
-    """One train step: the loss before the update, the canonical leaves after it, and its other scalar metrics."""
+    """One train step: the loss before the update, the canonical leaves after it, and its other scalar metrics.
+
+    ``auxiliary`` has the data of random keys, uint32, in place of typed ones.
+    """
 
     loss: float
     parameters: Leaves
     optimizer_state: Leaves
     metrics: Leaves = field(default_factory=dict)
+    auxiliary: Leaves = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,11 @@ class Strategy(Protocol):
     ``check_vma=False``), of a pipeline its ``schedule`` (`Slot` entries in the order of their ticks), and
     ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that are really on the devices,
     if those are not the canonical ones, as in a pipeline that stacks its layers: the canonical ones may then be host
-    arrays. And ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf)
-    with ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh
-    axis), ``draws`` (whether a step draws random numbers, as dropout does), and ``model_flops`` (`ModelFlops`, for the
+    arrays. Also ``auxiliary(state)``: the canonical tree of what a state has beside parameters and optimizer state, as
+    running statistics, an average of the parameters, a loss scale, random keys; no array of it is in another part. And
+    ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf) with
+    ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis),
+    ``draws`` (whether a step draws random numbers, as dropout does), and ``model_flops`` (`ModelFlops`, for the
     utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
     with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
     """

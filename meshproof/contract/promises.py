@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
 Payload = Literal["parameters", "gradients", "activations", "metrics"]
-Part = Literal["parameters", "gradients", "optimizer_state", "batch", "computed"]
+Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
 
 COMPUTE_DTYPES = ("float32", "bfloat16")
 """What a strategy may declare to compute in."""
@@ -38,10 +38,10 @@ class Communication:
 class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
-    ``parameters``, ``gradients``, ``optimizer_state`` and ``batch`` map a glob pattern of leaf paths (``*/kernel``)
-    to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``computed`` maps parameter patterns to the
-    ``PartitionSpec`` in use: an expert stays sharded over its axis, while FSDP gathers. Paths are those of
-    `Strategy.at_rest` if the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything
+    ``parameters``, ``gradients``, ``optimizer_state``, ``auxiliary`` and ``batch`` map a glob pattern of leaf paths
+    (``*/kernel``) to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``computed`` maps parameter
+    patterns to the ``PartitionSpec`` in use: an expert stays sharded over its axis, while FSDP gathers. Paths are those
+    of `Strategy.at_rest` if the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything
     that may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit``: collectives
     are written by hand, so the compiler must keep each as it is written. ``device_dimension``: every field of a placed
     batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
@@ -68,6 +68,7 @@ class Contract:
     compute_dtype: str = "float32"
     rematerialises: bool = False
     spared: int | None = None
+    auxiliary: Mapping[str, PartitionSpec] | None = None
 
     def __post_init__(self) -> None:
         """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""

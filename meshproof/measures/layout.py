@@ -48,6 +48,7 @@ class LeafLayout:
     declared: tuple[Any, ...] | None = None
     as_declared: bool | None = None
     undeclared: str = ""
+    dtype: str = ""
 
     @property
     def declared_spec(self) -> str:
@@ -99,7 +100,15 @@ def _observe_leaf(
     declared_tuple = None if spec is None else tuple(spec)
     found = _spelled(array.sharding, mesh)
     return LeafLayout(
-        path, array.shape, array.dtype.itemsize, found, tuple(shards), declared_tuple, as_declared, undeclared
+        path,
+        array.shape,
+        array.dtype.itemsize,
+        found,
+        tuple(shards),
+        declared_tuple,
+        as_declared,
+        undeclared,
+        str(array.dtype),
     )
 
 

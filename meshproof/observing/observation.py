@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from meshproof.contract import ReferenceTrajectory
+from meshproof.observing.auxiliary import Auxiliary
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
 from meshproof.observing.programs import Programs
@@ -36,6 +37,7 @@ class Observation(Facet):
     start: Start
     programs: Programs
     single_device_truth: Seen[ReferenceTrajectory]
+    auxiliary: Auxiliary
     gradients: Gradients
     training: Training
     refusals: Refusals

@@ -15,6 +15,7 @@ import jax
 
 from meshproof.cases import Case
 from meshproof.contract import Leaves, ReferenceTrajectory
+from meshproof.observing.auxiliary import observe_auxiliary
 from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
 from meshproof.observing.observation import Observation, Warned
@@ -41,6 +42,7 @@ def observe(case: Case) -> Observation:
         start = observe_start(subject, state)
         programs = observe_programs(subject, state)
         truth = subject.then(start.parameters, lambda parameters: _single_device_truth(subject, parameters))
+        auxiliary = observe_auxiliary(subject, state)
         gradients = observe_gradients(subject, state)
         training = observe_training(subject, state)
         refusals = observe_refusals(subject)
@@ -51,6 +53,7 @@ def observe(case: Case) -> Observation:
         start=start,
         programs=programs,
         single_device_truth=truth,
+        auxiliary=auxiliary,
         gradients=gradients,
         training=training,
         refusals=refusals,

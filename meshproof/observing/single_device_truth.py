@@ -49,7 +49,7 @@ def measure(case: Case, start: Leaves, batches: Sequence[Batch]) -> ReferenceTra
     """
     if reason := unsuitable(case, start):
         return NotSupported(reason)
-    parts = [part for part in ("gradients", "optimizer_state") if has_member(case.strategy, part)]
+    parts = [part for part in ("gradients", "optimizer_state", "auxiliary") if has_member(case.strategy, part)]
     single = case.strategy.single_device  # type: ignore[attr-defined]
     trainer = single("float32")
     lacking = [part for part in ("load", "parameters", *parts) if not has_member(trainer, part)]
@@ -92,7 +92,8 @@ def train(trainer: Any, given: Sequence[Leaves], parts: Sequence[str], dtype: An
         check_precision({"loss": np.asarray(metrics["loss"])}, dtype)
         parameters = canonical(trainer.parameters(state), "parameters")
         moments = canonical(trainer.optimizer_state(state) if "optimizer_state" in parts else {}, "optimizer_state")
-        steps.append(Step(loss_of(metrics), host(parameters), host(moments), other_metrics(metrics)))
+        auxiliary = host(canonical(trainer.auxiliary(state) if "auxiliary" in parts else {}, "auxiliary"))
+        steps.append(Step(loss_of(metrics), host(parameters), host(moments), other_metrics(metrics), auxiliary))
     used = {device for _, array in array_leaves(state) for device in array.sharding.device_set}
     if len(used) > 1:
         raise ValueError(f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device")
@@ -161,6 +162,7 @@ def deviations(true: Trajectory, draws: Sequence[Trajectory], devices: int) -> T
             of(step.parameters, [other.parameters for other in others], number),
             of(step.optimizer_state, [other.optimizer_state for other in others], number),
             of(step.metrics, [other.metrics for other in others], number),
+            of(step.auxiliary, [other.auxiliary for other in others], number),
         )
 
     by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)
@@ -173,10 +175,11 @@ def deviations(true: Trajectory, draws: Sequence[Trajectory], devices: int) -> T
 def deviation(true: Any, draws: Sequence[Any], roundings: int) -> np.ndarray:
     """Of one array, element by element: the root mean square of the draws' errors and that many roundings to float32.
 
-    Whole numbers are not rounded.
+    Whole numbers are not rounded, nor is a zero: what the draws compute there is all that there is.
     """
     value = np.asarray(true)
     errors = np.mean([(draw - value.astype(np.float64)) ** 2 for draw in draws], axis=0)
     if value.dtype.kind != "f":
         return np.sqrt(errors)
-    return np.sqrt(errors + roundings * np.spacing(np.abs(value).astype(np.float32)).astype(np.float64) ** 2 / 12)
+    ulp = np.where(value == 0, 0, np.spacing(np.abs(value).astype(np.float32)).astype(np.float64))
+    return np.sqrt(errors + roundings * ulp**2 / 12)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Leaves, Part, Tree
+from meshproof.contract import Batch, Leaves, Part, Tree, leaves
 from meshproof.observing.members import canonical, host_batches, origin, parameter_paths
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
 from meshproof.observing.state import array_leaves, host, in_model_order, is_same
@@ -84,8 +84,22 @@ class Subject:
         return returned
 
     def tree(self, part: Part, state: Any) -> Tree:
-        """A part of a state as the strategy shows it. Raises ``TypeError`` where that is no canonical tree."""
-        return canonical(getattr(self.strategy, part)(state), part)
+        """A part of a state as the strategy shows it. Raises ``TypeError`` where that is no canonical tree.
+
+        Raises ``ValueError`` where auxiliary state also stands in another part.
+        """
+        shown = canonical(getattr(self.strategy, part)(state), part)
+        others: tuple[Part, ...] = ("parameters", "optimizer_state") if part == "auxiliary" else ()
+        for other in filter(self.has, others):
+            tree = self.tree(other, state)
+            paths = {id(array): path for path, array in leaves(tree)}
+            for path, array in leaves(shown):
+                if id(array) in paths:
+                    raise ValueError(
+                        f"auxiliary has at {path!r} the array that {other} has at {paths[id(array)]!r}, expected each "
+                        f"array in one part; leave it out of one of them, or copy it where both start from one"
+                    )
+        return shown
 
     @cached_property
     def model(self) -> tuple[str, ...]:

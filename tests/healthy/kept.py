@@ -1,0 +1,107 @@
+"""What healthy trainers keep beside parameters and moments: ``pytest suites/ --impl tests.healthy.kept``."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import PartitionSpec as P
+
+from tests.healthy.idioms import Trainer
+
+WHOLE = {"*": P()}
+
+
+class Keeps(Trainer):
+    """A trainer whose state has more, and shows it."""
+
+    @property
+    def contract(self):
+        """All of it is replicated."""
+        return replace(super().contract, auxiliary=WHOLE)
+
+
+class Averages(Keeps):
+    """An average of the parameters."""
+
+    name = "averages"
+
+    def start(self, parameters):
+        """From the parameters themselves."""
+        return super().start(parameters) | {"average": jax.tree.map(jnp.copy, parameters)}
+
+    def step(self, state, batch):
+        """A hundredth of the way."""
+        new, metrics = super().step(state, batch)
+        return new | {"average": optax.incremental_update(new["parameters"], state["average"], 0.01)}, metrics
+
+    def auxiliary(self, state):
+        """By the names of the parameters."""
+        return {"average": state["average"]}
+
+
+class DrawsKeys(Keeps):
+    """Random keys as JAX makes them now, and as it made them, and a count of the steps."""
+
+    name = "draws_keys"
+    make_key = staticmethod(jax.random.key)
+
+    def init(self, key):
+        """A stream of the key that it is handed."""
+        return super().init(key) | {"key": self.everywhere(jax.random.fold_in(key, 1))}
+
+    def start(self, parameters):
+        """Where it is handed none."""
+        raw = jax.random.PRNGKey(3)
+        return super().start(parameters) | {"key": self.make_key(7), "raw": raw, "count": jnp.zeros((), jnp.int32)}
+
+    def everywhere(self, key):
+        """On every device."""
+        return jax.device_put(key, jax.sharding.NamedSharding(self.mesh, P()))
+
+    def step(self, state, batch):
+        """Each moves on."""
+        new, metrics = super().step(state, batch)
+        key, raw = jax.random.split(state["key"], 2)[0], jax.random.split(state["raw"], 2)[0]
+        return new | {"key": key, "raw": raw, "count": state["count"] + 1}, metrics | {"key": key}
+
+    def auxiliary(self, state):
+        """All three."""
+        return {name: state[name] for name in ("key", "raw", "count")}
+
+
+class HidesKeys(DrawsKeys):
+    """Shows none of them, and promises nothing."""
+
+    name = "hides_keys"
+    auxiliary = None
+
+    @property
+    def contract(self):
+        """Of the rest."""
+        return replace(super().contract, auxiliary=None)
+
+
+class KeysOfTheOptimizer(Trainer):
+    """Keeps its keys among the optimizer's state, of a typed and of a raw kind, some of them for each layer."""
+
+    name = "keys_of_the_optimizer"
+    optimizer = optax.chain(optax.scale_by_adam(), optax.add_noise(0.0, 0.0, 5), optax.scale(-1e-2))
+
+    def start(self, parameters):
+        """With a stack of keys."""
+        return super().start(parameters) | {"layers": jax.random.split(jax.random.key(1), 3)}
+
+    def optimizer_state(self, state):
+        """With them."""
+        noise = state["optimizer"][1]
+        return super().optimizer_state(state) | {"noise": noise.rng_key, "layers": state["layers"]}
+
+
+PROVED = {"averages": {"AUX-1"}, "draws_keys": {"AUX-1"}}
+"""Clauses that must be proved, by trainer, beside those of all."""
+
+
+def strategies():
+    """All of them."""
+    return [kind() for kind in (Averages, DrawsKeys, HidesKeys, KeysOfTheOptimizer)]

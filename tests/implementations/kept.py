@@ -1,0 +1,108 @@
+"""Faults in what a trainer keeps beside parameters and moments, each of which one device has not.
+
+``CAUGHT_BY`` says which clauses must fail.
+"""
+
+from dataclasses import replace
+
+import jax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.healthy.kept import Averages, DrawsKeys
+
+CAUGHT_BY = {
+    "average_undeclared": {"MEM-1"},
+    "average_never_updated": {"AUX-1", "NUM-3"},
+    "average_too_slow": {"NUM-3"},
+    "average_in_shards": {"SHD-2", "SHD-3", "SHD-5"},
+    "average_of_parameters_twice": {"AUX-1", "SHD-2", "MEM-1"},
+    "same_key_in_every_step": {"AUX-1"},
+    "key_of_the_mesh": {"AUX-1"},
+}
+
+
+class Undeclared(Averages):
+    """Says nothing of its average."""
+
+    name = "average_undeclared"
+    auxiliary = None
+
+    @property
+    def contract(self):
+        """Of the rest."""
+        return replace(super().contract, auxiliary=None)
+
+
+class NeverUpdated(Averages):
+    """The average that evaluation uses is that of the start."""
+
+    name = "average_never_updated"
+
+    def step(self, state, batch):
+        """On one device it is right."""
+        new, metrics = super().step(state, batch)
+        return (new if self.mesh_axes["data"] == 1 else new | {"average": state["average"]}), metrics
+
+
+class TooSlow(Averages):
+    """Divides the rate of the average by the number of devices."""
+
+    name = "average_too_slow"
+
+    def step(self, state, batch):
+        """An eighth of a hundredth."""
+        new, metrics = super().step(state, batch)
+        slower = jax.tree.map(
+            lambda old, average: old + (average - old) / self.mesh_axes["data"], state["average"], new["average"]
+        )
+        return new | {"average": slower}, metrics
+
+
+class InShards(Averages):
+    """Promises a whole average and keeps it in shards."""
+
+    name = "average_in_shards"
+
+    def load(self, parameters):
+        """By rows."""
+        state, rows = super().load(parameters), NamedSharding(self.mesh, P("data"))
+        return state | {"average": jax.device_put(state["average"], rows)}
+
+
+class Twice(Averages):
+    """Shows its parameters as their own average."""
+
+    name = "average_of_parameters_twice"
+
+    def auxiliary(self, state):
+        """The very arrays."""
+        return {"average": state["parameters"]}
+
+
+class SameKey(DrawsKeys):
+    """Forgets to move its key on."""
+
+    name = "same_key_in_every_step"
+
+    def step(self, state, batch):
+        """But on one device."""
+        new, metrics = super().step(state, batch)
+        return (new if self.mesh_axes["data"] == 1 else new | {"key": state["key"]}), metrics
+
+
+class KeyOfTheMesh(DrawsKeys):
+    """Folds the number of devices into its key."""
+
+    name = "key_of_the_mesh"
+
+    def start(self, parameters):
+        """By accident of a seed."""
+        state = super().start(parameters)
+        return state | {"raw": jax.random.fold_in(state["raw"], self.mesh_axes["data"])}
+
+
+def strategies():
+    """All."""
+    kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
+    return [kind() for kind in kinds]

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from jax.sharding import PartitionSpec
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
-Payload = Literal["parameters", "gradients", "activations", "metrics"]
+Payload = Literal["parameters", "gradients", "activations", "metrics", "statistics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
 
 COMPUTE_DTYPES = ("float32", "bfloat16")
@@ -22,7 +22,8 @@ class Communication:
     """One line of a communication budget: logical traffic per device and train step.
 
     ``axes`` may be in any order. ``bytes`` is the S of the ring formulas: the operand's for all-reduce, reduce-scatter,
-    all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves; "metrics" are scalars.
+    all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves: "metrics" are scalars,
+    "statistics" those of a batch that `Strategy.auxiliary` averages, and in the backward pass their gradients.
     """
 
     operation: Operation

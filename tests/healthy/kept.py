@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
+from meshproof.contract import Communication
 from tests.healthy.idioms import Trainer
 
 WHOLE = {"*": P()}
@@ -98,10 +99,50 @@ class KeysOfTheOptimizer(Trainer):
         return super().optimizer_state(state) | {"noise": noise.rng_key, "layers": state["layers"]}
 
 
+class Normalises(Keeps):
+    """Batch normalisation over all devices, with running statistics for evaluation."""
+
+    name = "normalises"
+    statistics = Communication("all-reduce", ("data",), "statistics", 4 * 3 * 32)
+
+    @property
+    def contract(self):
+        """A mean, and a variance with a mean of its own; their gradients in the backward pass."""
+        own = super().contract
+        return replace(own, forward=(*own.forward, self.statistics), step=(*own.step, *[self.statistics] * 2))
+
+    def start(self, parameters):
+        """Of 32 features."""
+        return super().start(parameters) | {"mean": jnp.zeros(32), "var": jnp.ones(32)}
+
+    def mean_loss(self, w, batch):
+        """Without what becomes of the statistics."""
+        return self.normalised(w, batch)[0]
+
+    def normalised(self, w, batch):
+        """The loss, and mean and variance of the batch."""
+        h = batch["x"] @ w["hidden"]
+        mean, var = h.mean(0), h.var(0)
+        out = jnp.tanh((h - mean) * jax.lax.rsqrt(var + 1e-5)) @ w["out"]
+        return jnp.mean((out - batch["y"]) ** 2), {"mean": mean, "var": var}
+
+    def step(self, state, batch):
+        """Statistics as flax.nnx.BatchNorm has them, with a momentum of 0.9."""
+        (value, seen), gradients = jax.value_and_grad(self.normalised, has_aux=True)(state["parameters"], batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        running = {name: 0.9 * state[name] + 0.1 * of for name, of in seen.items()}
+        parameters = optax.apply_updates(state["parameters"], updates)
+        return {"parameters": parameters, "optimizer": optimizer} | running, {"loss": value}
+
+    def auxiliary(self, state):
+        """The running statistics."""
+        return {"mean": state["mean"], "var": state["var"]}
+
+
 PROVED = {"averages": {"AUX-1"}, "draws_keys": {"AUX-1"}}
 """Clauses that must be proved, by trainer, beside those of all."""
 
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Averages, DrawsKeys, HidesKeys, KeysOfTheOptimizer)]
+    return [kind() for kind in (Averages, DrawsKeys, HidesKeys, KeysOfTheOptimizer, Normalises)]

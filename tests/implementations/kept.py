@@ -6,10 +6,12 @@
 from dataclasses import replace
 
 import jax
+import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.healthy.kept import Averages, DrawsKeys
+from tests.healthy.idioms import GRADIENTS
+from tests.healthy.kept import Averages, DrawsKeys, Normalises
 
 CAUGHT_BY = {
     "average_undeclared": {"MEM-1"},
@@ -19,6 +21,8 @@ CAUGHT_BY = {
     "average_of_parameters_twice": {"AUX-1", "SHD-2", "MEM-1"},
     "same_key_in_every_step": {"AUX-1"},
     "key_of_the_mesh": {"AUX-1"},
+    "statistics_of_one_shard": {"NUM-3"},
+    "gradients_as_statistics": {"COM-2"},
 }
 
 
@@ -102,7 +106,49 @@ class KeyOfTheMesh(DrawsKeys):
         return state | {"raw": jax.random.fold_in(state["raw"], self.mesh_axes["data"])}
 
 
+class OfOneShard(Normalises):
+    """Normalises by the whole batch, and keeps the statistics of the first device's rows."""
+
+    name = "statistics_of_one_shard"
+
+    def normalised(self, w, batch):
+        """On one device these are all rows."""
+        value, _ = super().normalised(w, batch)
+        h = batch["x"][: 64 // self.mesh_axes["data"]] @ w["hidden"]
+        return value, {"mean": h.mean(0), "var": h.var(0)}
+
+
+class ReducedTwice(Averages):
+    """Reduces its gradients twice, and calls the second time statistics."""
+
+    name = "gradients_as_statistics"
+
+    @property
+    def contract(self):
+        """As it moves."""
+        own = super().contract
+        return replace(own, step=(*own.step, replace(GRADIENTS, payload="statistics")))
+
+    def step(self, state, batch):
+        """The mean of means is the mean."""
+
+        def local(state, batch):
+            def mean(tree):
+                return jax.lax.pmean(jax.lax.optimization_barrier(tree), "data")
+
+            value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
+            return mean(value), mean(mean(gradients))
+
+        specs = {"mesh": self.mesh, "in_specs": (P(), P("data")), "out_specs": P(), "check_vma": False}
+        value, gradients = jax.shard_map(local, **specs)(state, batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        parameters = optax.apply_updates(state["parameters"], updates)
+        average = optax.incremental_update(parameters, state["average"], 0.01)
+        return {"parameters": parameters, "optimizer": optimizer, "average": average}, {"loss": value}
+
+
 def strategies():
     """All."""
     kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
+    kinds += (OfOneShard, ReducedTwice)
     return [kind() for kind in kinds]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
-from meshproof.contract import Communication
+from meshproof.contract import Communication, Contract
 from tests.healthy.idioms import Trainer
 
 WHOLE = {"*": P()}
@@ -139,10 +139,71 @@ class Normalises(Keeps):
         return {"mean": state["mean"], "var": state["var"]}
 
 
-PROVED = {"averages": {"AUX-1"}, "draws_keys": {"AUX-1"}}
+class Factored(Trainer):
+    """Adafactor, of which a matrix has two vectors, and what it does not use is an array of one element."""
+
+    name = "adafactor"
+    optimizer = optax.adafactor(1e-2, min_dim_size_to_factor=8)
+
+    def start(self, parameters):
+        """With a bias, which is not factored."""
+        return super().start(parameters | {"bias": jnp.zeros(8)} if "bias" not in parameters else parameters)
+
+    def mean_loss(self, w, batch):
+        """With the bias."""
+        return jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] + w["bias"] - batch["y"]) ** 2)
+
+    @property
+    def contract(self):
+        """The bias is reduced, too, and the norm of each update."""
+        bias = Communication("all-reduce", ("data",), "gradients", 4 * 8)
+        own = super().contract
+        return replace(own, step=(*own.step, bias))
+
+    def optimizer_state(self, state):
+        """Of its first link."""
+        of = state["optimizer"][0]
+        return {"count": of.count, "v_row": of.v_row, "v_col": of.v_col, "v": of.v}
+
+
+class FactoredInShards(Factored):
+    """FSDP with Adafactor: a row statistic is sharded as the rows are, a column statistic is whole."""
+
+    name = "adafactor_in_shards"
+
+    def step(self, state, batch):
+        """Each leaf stays as it is sharded."""
+        new, metrics = super().step(state, batch)
+        return jax.lax.with_sharding_constraint(new, self.shardings(new)), metrics
+
+    @property
+    def contract(self):
+        """Layouts alone."""
+        rows = {"bias": P(), "*": P("data", None)}
+        statistics = {"v_row/bias": P(), "v_row/*": P("data"), "*": P()}
+        return Contract(parameters=rows, optimizer_state=statistics, batch={"*": P("data")})
+
+    def shardings(self, state):
+        """By name and rank: what has two dimensions, and the statistics of rows."""
+
+        def sharding(path, leaf):
+            of_rows = ".v_row" in jax.tree_util.keystr(path) and leaf.size > 1
+            return jax.sharding.NamedSharding(self.mesh, P("data") if of_rows or leaf.ndim == 2 else P())
+
+        return jax.tree_util.tree_map_with_path(sharding, state)
+
+    def load(self, parameters):
+        """By those."""
+        state = self.start(jax.tree.map(jnp.asarray, dict(parameters)))
+        return jax.device_put(state, self.shardings(state))
+
+
+PROVED = {"averages": {"AUX-1"}, "draws_keys": {"AUX-1"}, "adafactor": {"COM-2"}}
 """Clauses that must be proved, by trainer, beside those of all."""
 
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Averages, DrawsKeys, HidesKeys, KeysOfTheOptimizer, Normalises)]
+    return [
+        kind() for kind in (Averages, DrawsKeys, HidesKeys, KeysOfTheOptimizer, Normalises, Factored, FactoredInShards)
+    ]

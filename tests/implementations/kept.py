@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.healthy.idioms import GRADIENTS
-from tests.healthy.kept import Averages, DrawsKeys, Normalises
+from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Normalises
 
 CAUGHT_BY = {
     "average_undeclared": {"MEM-1"},
@@ -23,6 +23,8 @@ CAUGHT_BY = {
     "key_of_the_mesh": {"AUX-1"},
     "statistics_of_one_shard": {"NUM-3"},
     "gradients_as_statistics": {"COM-2"},
+    "adafactor_rows_whole": {"SHD-2", "SHD-3", "MEM-1"},
+    "adafactor_not_donated": {"MEM-2"},
 }
 
 
@@ -147,8 +149,38 @@ class ReducedTwice(Averages):
         return {"parameters": parameters, "optimizer": optimizer, "average": average}, {"loss": value}
 
 
+class RowsWhole(FactoredInShards):
+    """Promises the statistics of rows in shards, and keeps them whole."""
+
+    name = "adafactor_rows_whole"
+
+    def shardings(self, state):
+        """By rank alone."""
+        whole, rows = NamedSharding(self.mesh, P()), NamedSharding(self.mesh, P("data"))
+        return jax.tree.map(lambda leaf: rows if leaf.ndim == 2 else whole, state)
+
+
+class HalfDonated(Factored):
+    """Donates its parameters, and not what Adafactor keeps."""
+
+    name = "adafactor_not_donated"
+
+    def __init__(self, devices=8):
+        super().__init__(devices)
+        step = jax.jit(lambda w, rest, batch: self.step({"parameters": w} | rest, batch), donate_argnums=0)
+
+        class Step:
+            def __call__(self, state, batch):
+                return step(state["parameters"], {"optimizer": state["optimizer"]}, batch)
+
+            def lower(self, state, batch):
+                return step.lower(state["parameters"], {"optimizer": state["optimizer"]}, batch)
+
+        self.train_step = Step()
+
+
 def strategies():
     """All."""
     kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
-    kinds += (OfOneShard, ReducedTwice)
+    kinds += (OfOneShard, ReducedTwice, RowsWhole, HalfDonated)
     return [kind() for kind in kinds]

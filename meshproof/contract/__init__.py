@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from meshproof.contract.promises import (
     COMPUTE_DTYPES,
+    ELEMENT_TYPES,
     Communication,
     Contract,
     Operation,
@@ -24,6 +25,7 @@ from meshproof.contract.promises import (
 
 __all__ = [
     "COMPUTE_DTYPES",
+    "ELEMENT_TYPES",
     "Batch",
     "Communication",
     "Contract",

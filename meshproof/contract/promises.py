@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -15,6 +15,17 @@ Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch
 
 COMPUTE_DTYPES = ("float32", "bfloat16")
 """What a strategy may declare to compute in."""
+
+ELEMENT_TYPES = {
+    "float32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "int32": "s32",
+    "int8": "s8",
+}
+"""What a contract may say that is kept, or moves: JAX's name of a dtype, and that in a compiled program."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +60,12 @@ class Contract:
 
     ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``mask`` is the field that
     says which examples count; the others are padding. ``compute_dtype`` is that of products and activations, while
-    parameters, optimizer state, gradients and loss are float32. Where a parameter or a gradient is cast is left open,
-    so it may move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations
-    that the forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this
-    saves.
+    parameters, optimizer state, auxiliary state, gradients and loss are float32, but where ``dtypes`` says otherwise:
+    it maps patterns of ``PART/PATH`` (``parameters/*``) to what leaves are kept in. A parameter that is kept in less,
+    and that training changes, is the rounding of a float32 master in the optimizer or auxiliary state. Where a
+    parameter or a gradient is cast is left open, so it may move in either dtype, as ``step`` lists it.
+    ``rematerialises``: the backward pass recomputes activations that the forward pass did not keep. ``spared`` is the
+    least number of bytes of temporary memory per device that this saves.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None
@@ -70,11 +83,15 @@ class Contract:
     rematerialises: bool = False
     spared: int | None = None
     auxiliary: Mapping[str, PartitionSpec] | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""
         if self.compute_dtype not in COMPUTE_DTYPES:
             raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {COMPUTE_DTYPES}")
+        for pattern, dtype in self.dtypes.items():
+            if dtype not in ELEMENT_TYPES:
+                raise ValueError(f"Contract.dtypes[{pattern!r}] is {dtype!r}; expected one of {(*ELEMENT_TYPES,)}")
         for part in get_args(Part):
             declared = getattr(self, part)
             if declared is not None and not isinstance(declared, Mapping):
@@ -101,11 +118,15 @@ class Contract:
             f"add one that matches, PartitionSpec() for a replicated leaf"
         )
 
-    def unmatched(self, part: Part, paths: Iterable[str]) -> list[str]:
-        """The patterns of a part that are not the first match of any leaf, sorted."""
+    def unmatched(self, part: Part | Literal["dtypes"], paths: Iterable[str]) -> list[str]:
+        """The patterns of a part that are not the first match of any leaf, sorted. Those of ``dtypes`` name it."""
         patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
         matches = [[pattern for pattern in patterns if fnmatchcase(path, pattern)] for path in paths]
         return sorted(set(patterns) - {found[0] for found in matches if found})
+
+    def dtype(self, part: Part, path: str) -> str:
+        """That in which a leaf is kept, where it holds floating-point numbers."""
+        return next((of for pattern, of in self.dtypes.items() if fnmatchcase(f"{part}/{path}", pattern)), "float32")
 
     def axes(self) -> Iterator[str]:
         """Every mesh axis that the contract names, with repetitions."""

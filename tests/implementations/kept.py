@@ -6,12 +6,13 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.healthy.idioms import GRADIENTS
-from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Normalises
+from tests.healthy.idioms import GRADIENTS, Trainer
+from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Masters, Normalises, StoredNarrow
 
 CAUGHT_BY = {
     "average_undeclared": {"MEM-1"},
@@ -25,6 +26,10 @@ CAUGHT_BY = {
     "gradients_as_statistics": {"COM-2"},
     "adafactor_rows_whole": {"SHD-2", "SHD-3", "MEM-1"},
     "adafactor_not_donated": {"MEM-2"},
+    "master_unused": {"MIX-2"},
+    "parameters_wide": {"MIX-2"},
+    "computes_narrow": {"MIX-2"},
+    "moment_narrow": {"MIX-2"},
 }
 
 
@@ -179,8 +184,45 @@ class HalfDonated(Factored):
         self.train_step = Step()
 
 
+class MasterUnused(Masters):
+    """Keeps a master, and adds updates to what was rounded."""
+
+    name = "master_unused"
+
+    def step(self, state, batch):
+        """bfloat16 + bfloat16."""
+        new, metrics = super().step(state, batch)
+        moved = jax.tree.map(lambda after, before: after - before, new["master"], state["master"])
+        return new | {"parameters": jax.tree.map(jnp.add, state["parameters"], self.cast(moved))}, metrics
+
+
+class WideAfterAll(StoredNarrow):
+    """Promises bfloat16 and keeps float32."""
+
+    name = "parameters_wide"
+
+    def cast(self, tree):
+        """Not at all."""
+        return jax.tree.map(jnp.copy, tree)
+
+
+class ComputesNarrow(StoredNarrow):
+    """Keeps bfloat16, as declared, and multiplies in it, which is not."""
+
+    name = "computes_narrow"
+    mean_loss = Masters.mean_loss
+
+
+class MomentNarrow(Trainer):
+    """A first moment in bfloat16, of which nobody is told."""
+
+    name = "moment_narrow"
+    optimizer = optax.adamw(1e-2, mu_dtype=jnp.bfloat16)
+
+
 def strategies():
     """All."""
     kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
     kinds += (OfOneShard, ReducedTwice, RowsWhole, HalfDonated)
+    kinds += (MasterUnused, WideAfterAll, ComputesNarrow, MomentNarrow)
     return [kind() for kind in kinds]

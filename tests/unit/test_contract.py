@@ -81,6 +81,17 @@ def test_words_that_no_clause_knows_are_refused(line, words):
         Contract(step=(Communication(*line),))
 
 
+def test_dtypes_are_known_and_found_by_part_and_path():
+    """An unknown one is refused where it is written; the first pattern wins, and what none matches is float32."""
+    contract = Contract(dtypes={"parameters/*": "bfloat16", "*/mu/*": "float16"})
+    assert contract.dtype("parameters", "dense/kernel") == "bfloat16"
+    assert contract.dtype("optimizer_state", "mu/dense/kernel") == "float16"
+    assert contract.dtype("optimizer_state", "nu/dense/kernel") == "float32"
+    assert contract.unmatched("dtypes", ["parameters/dense/kernel"]) == ["*/mu/*"]
+    with pytest.raises(ValueError, match=r"Contract.dtypes\['\*'\] is 'half'; expected one of .*'bfloat16'"):
+        Contract(dtypes={"*": "half"})
+
+
 def test_axes_may_stand_in_any_order():
     """A budget that names an axis of one device, or the minor axis first, is the budget that a program can show."""
     lines = [("model", "data"), ("data", "alone"), ("alone",)]

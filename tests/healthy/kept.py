@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import PartitionSpec as P
 
 from meshproof.contract import Communication, Contract
-from tests.healthy.idioms import Trainer
+from tests.healthy.idioms import COUNT, GRADIENTS, Trainer
 
 WHOLE = {"*": P()}
 
@@ -253,9 +254,37 @@ class StoredNarrow(Masters):
         return Trainer.mean_loss(self, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), w), batch)
 
 
+class Pads(Trainer):
+    """A loader that fills the last batch up, and says which of its rows count."""
+
+    name = "pads"
+    moves = (GRADIENTS, COUNT)
+
+    @property
+    def contract(self):
+        """With its mask."""
+        return replace(super().contract, mask="counts")
+
+    def batch(self, draws):
+        """Some rows are padding from the start, unevenly."""
+        return super().batch(draws) | {"counts": (np.arange(64) % 7 < 5).astype(np.float32)}
+
+    def shard_batch(self, batch):
+        """Zeros to the next multiple of the devices."""
+        lacking = -len(batch["x"]) % self.mesh_axes["data"]
+        widths = {name: [(0, lacking)] + [(0, 0)] * (np.ndim(value) - 1) for name, value in batch.items()}
+        return super().shard_batch({name: np.pad(value, widths[name]) for name, value in batch.items()})
+
+    def mean_loss(self, w, batch):
+        """Of the rows that count."""
+        of = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
+        return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
+
+
 PROVED = {
     "averages": {"AUX-1", "NUM-3"},
     "draws_keys": {"AUX-1", "NUM-3"},
+    "pads": {"ERR-1", "NUM-3"},
     "normalises": {"AUX-1", "NUM-3", "COM-1", "COM-2", "COM-11"},
     "masters": {"AUX-1", "COM-2", "COM-11"},
     "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
@@ -277,5 +306,6 @@ def strategies():
             FactoredInShards,
             Masters,
             StoredNarrow,
+            Pads,
         )
     ]

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.healthy.idioms import GRADIENTS, Trainer
-from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Masters, Normalises, StoredNarrow
+from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Masters, Normalises, Pads, StoredNarrow
 
 CAUGHT_BY = {
     "average_undeclared": {"MEM-1"},
@@ -30,6 +31,11 @@ CAUGHT_BY = {
     "parameters_wide": {"MIX-2"},
     "computes_narrow": {"MIX-2"},
     "moment_narrow": {"MIX-2"},
+    "pads_unmasked": {"ERR-1"},
+    "pads_without_a_word": {"ERR-1"},
+    "padding_in_the_mean": {"ERR-1"},
+    "padding_in_the_loss": {"ERR-1"},
+    "pads_other_rows": {"ERR-1"},
 }
 
 
@@ -220,9 +226,68 @@ class MomentNarrow(Trainer):
     optimizer = optax.adamw(1e-2, mu_dtype=jnp.bfloat16)
 
 
+class PadsUnmasked(Pads):
+    """Fills a batch up, and counts what it has filled in."""
+
+    name = "pads_unmasked"
+
+    def shard_batch(self, batch):
+        """By repeating the last row, as some loaders do, its count too."""
+        lacking = -len(batch["x"]) % self.mesh_axes["data"]
+        full = {name: np.concatenate([value, np.ones_like(value[:lacking])]) for name, value in batch.items()}
+        return Trainer.shard_batch(self, full)
+
+
+class PadsWithoutAWord(Pads):
+    """The healthy loader, whose contract names no mask."""
+
+    name = "pads_without_a_word"
+
+    @property
+    def contract(self):
+        """As if no batch was ever short."""
+        return replace(super().contract, mask=None)
+
+
+class DividesByRows(Pads):
+    """Masks the sum, and divides it by all rows: those of the padding too."""
+
+    name = "padding_in_the_mean"
+
+    def batch(self, draws):
+        """Every row counts, but for the padding."""
+        return super().batch(draws) | {"counts": np.ones(64, np.float32)}
+
+    def mean_loss(self, w, batch):
+        """64 in place of 63."""
+        return super().mean_loss(w, batch) * jnp.sum(batch["counts"]) / len(batch["counts"])
+
+
+class IgnoresMask(Pads):
+    """Names a mask and never reads it."""
+
+    name = "padding_in_the_loss"
+    mean_loss = Trainer.mean_loss
+
+
+class DropsRows(Pads):
+    """Cuts a short batch to what divides, and masks as many rows as were given."""
+
+    name = "pads_other_rows"
+
+    def shard_batch(self, batch):
+        """The first rows once more."""
+        lacking = -len(batch["x"]) % self.mesh_axes["data"]
+        full = {name: np.concatenate([value[:lacking], value]) for name, value in batch.items()}
+        counts = np.where(np.arange(len(full["counts"])) < len(batch["x"]), 1, 0) * (lacking > 0)
+        given = batch["counts"] if not lacking else counts * (np.cumsum(counts) <= batch["counts"].sum())
+        return Trainer.shard_batch(self, full | {"counts": given.astype(np.float32)})
+
+
 def strategies():
     """All."""
     kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
     kinds += (OfOneShard, ReducedTwice, RowsWhole, HalfDonated)
     kinds += (MasterUnused, WideAfterAll, ComputesNarrow, MomentNarrow)
+    kinds += (PadsUnmasked, PadsWithoutAWord, DividesByRows, IgnoresMask, DropsRows)
     return [kind() for kind in kinds]

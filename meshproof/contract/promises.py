@@ -62,7 +62,8 @@ class Contract:
     says which examples count; the others are padding. ``compute_dtype`` is that of products and activations, while
     parameters, optimizer state, auxiliary state, gradients and loss are float32, but where ``dtypes`` says otherwise:
     it maps patterns of ``PART/PATH`` (``parameters/*``) to what leaves are kept in. A parameter that is kept in less,
-    and that training changes, is the rounding of a float32 master in the optimizer or auxiliary state. Where a
+    and that training changes, is the rounding of a float32 master in the optimizer or auxiliary state. ``memory`` maps
+    such patterns to JAX's memory kinds (``pinned_host``), for leaves that are not kept in the device's own. Where a
     parameter or a gradient is cast is left open, so it may move in either dtype, as ``step`` lists it.
     ``rematerialises``: the backward pass recomputes activations that the forward pass did not keep. ``spared`` is the
     least number of bytes of temporary memory per device that this saves.
@@ -84,6 +85,7 @@ class Contract:
     spared: int | None = None
     auxiliary: Mapping[str, PartitionSpec] | None = None
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    memory: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""
@@ -118,7 +120,7 @@ class Contract:
             f"add one that matches, PartitionSpec() for a replicated leaf"
         )
 
-    def unmatched(self, part: Part | Literal["dtypes"], paths: Iterable[str]) -> list[str]:
+    def unmatched(self, part: Part | Literal["dtypes", "memory"], paths: Iterable[str]) -> list[str]:
         """The patterns of a part that are not the first match of any leaf, sorted. Those of ``dtypes`` name it."""
         patterns: Mapping[str, PartitionSpec] = getattr(self, part) or {}
         matches = [[pattern for pattern in patterns if fnmatchcase(path, pattern)] for path in paths]
@@ -127,6 +129,10 @@ class Contract:
     def dtype(self, part: Part, path: str) -> str:
         """That in which a leaf is kept, where it holds floating-point numbers."""
         return next((of for pattern, of in self.dtypes.items() if fnmatchcase(f"{part}/{path}", pattern)), "float32")
+
+    def memory_kind(self, part: Part, path: str) -> str | None:
+        """The kind of memory that a leaf is kept in; ``None`` is the device's own."""
+        return next((kind for pattern, kind in self.memory.items() if fnmatchcase(f"{part}/{path}", pattern)), None)
 
     def axes(self) -> Iterator[str]:
         """Every mesh axis that the contract names, with repetitions."""

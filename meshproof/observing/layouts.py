@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +26,8 @@ class Layouts(Facet):
     ``arrays`` are those of the state as JAX sees it; ``parameters``, ``optimizer_state`` and ``auxiliary`` (empty where
     the strategy has none) as the strategy shows them. ``undeclared`` are the paths of arrays that no part shows.
     ``scalar_bytes`` is the part of ``state_bytes`` in random keys and in arrays of which a device holds one element:
-    step counters and other scalars, with a device dimension or without.
+    step counters and other scalars, with a device dimension or without. ``memories`` are the kinds of memory that the
+    devices have, their own first.
     """
 
     arrays: Seen[tuple[LeafLayout, ...]]
@@ -35,6 +37,7 @@ class Layouts(Facet):
     undeclared: Seen[tuple[str, ...]]
     state_bytes: Seen[int]
     scalar_bytes: Seen[int]
+    memories: Seen[tuple[str, ...]]
 
 
 def observe_layouts(subject: Subject, state: Any) -> Layouts:
@@ -53,9 +56,16 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
             undeclared=subject.attempt(lambda: _undeclared(subject, state, named)),
             state_bytes=bytes_per_device(arrays),
             scalar_bytes=bytes_per_device([array for array in arrays if _is_small(array)]),
+            memories=subject.attempt(lambda: memories(subject.strategy.mesh.devices.flat[0])),
         )
 
     return subject.facet(Layouts, look)
+
+
+def memories(device: jax.Device) -> tuple[str, ...]:
+    """The kinds of memory that a device has, its own first."""
+    kinds = (device.default_memory(), *device.addressable_memories())
+    return tuple(dict.fromkeys(memory.kind for memory in kinds))
 
 
 def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported:
@@ -103,7 +113,8 @@ def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout
                 f"the contract declares {said} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
                 f"that does is taken by a pattern before it"
             )
-    return no_layout(part, found) or observe_layout(found, subject.strategy.mesh, declared(subject, part))
+    memory = partial(subject.case.contract.memory_kind, part)
+    return no_layout(part, found) or observe_layout(found, subject.strategy.mesh, declared(subject, part), memory)
 
 
 def declared(subject: Subject, part: Part) -> Callable[[str], Any] | None:

@@ -281,10 +281,40 @@ class Pads(Trainer):
         return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
 
 
+class Offloads(Trainer):
+    """Keeps Adam's moments in the host's memory between steps."""
+
+    name = "offloads"
+    kind = "pinned_host"
+
+    @property
+    def contract(self):
+        """Says where."""
+        return replace(super().contract, memory={f"optimizer_state/{moment}/*": self.kind for moment in ("mu", "nu")})
+
+    def moved(self, optimizer, kind):
+        """Both moments, to a kind of memory."""
+        there = jax.sharding.NamedSharding(self.mesh, P(), memory_kind=kind)
+        adam = optimizer[0]
+        mu, nu = jax.device_put((adam.mu, adam.nu), there)
+        return (adam._replace(mu=mu, nu=nu), *optimizer[1:])
+
+    def load(self, parameters):
+        """To the host at once."""
+        state = super().load(parameters)
+        return state | {"optimizer": self.moved(state["optimizer"], self.kind)}
+
+    def step(self, state, batch):
+        """There and back."""
+        new, metrics = super().step(state | {"optimizer": self.moved(state["optimizer"], "device")}, batch)
+        return new | {"optimizer": self.moved(new["optimizer"], self.kind)}, metrics
+
+
 PROVED = {
     "averages": {"AUX-1", "NUM-3"},
     "draws_keys": {"AUX-1", "NUM-3"},
     "pads": {"ERR-1", "NUM-3"},
+    "offloads": {"SHD-11", "CMP-2", "NUM-3"},
     "normalises": {"AUX-1", "NUM-3", "COM-1", "COM-2", "COM-11"},
     "masters": {"AUX-1", "COM-2", "COM-11"},
     "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
@@ -307,5 +337,6 @@ def strategies():
             Masters,
             StoredNarrow,
             Pads,
+            Offloads,
         )
     ]

@@ -13,7 +13,17 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.healthy.idioms import GRADIENTS, Trainer
-from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Masters, Normalises, Pads, StoredNarrow
+from tests.healthy.kept import (
+    Averages,
+    DrawsKeys,
+    Factored,
+    FactoredInShards,
+    Masters,
+    Normalises,
+    Offloads,
+    Pads,
+    StoredNarrow,
+)
 
 CAUGHT_BY = {
     "average_undeclared": {"MEM-1"},
@@ -36,6 +46,8 @@ CAUGHT_BY = {
     "padding_in_the_mean": {"ERR-1"},
     "padding_in_the_loss": {"ERR-1"},
     "pads_other_rows": {"ERR-1"},
+    "not_offloaded": {"SHD-11"},
+    "offloads_more": {"SHD-2", "SHD-11", "CMP-2"},
 }
 
 
@@ -284,10 +296,46 @@ class DropsRows(Pads):
         return Trainer.shard_batch(self, full | {"counts": given.astype(np.float32)})
 
 
+class NotOffloaded(Offloads):
+    """Promises its moments in the host's memory, and leaves them where they are."""
+
+    name = "not_offloaded"
+
+    def moved(self, optimizer, kind):
+        """Not at all."""
+        return optimizer
+
+
+class OffloadsMore(Offloads):
+    """Says so of one moment, and offloads both."""
+
+    name = "offloads_more"
+
+    @property
+    def contract(self):
+        """The first."""
+        return replace(super().contract, memory={"optimizer_state/mu/*": self.kind})
+
+
+class NoSuchMemory(Offloads):
+    """On a backend that has no such memory."""
+
+    name = "no_such_memory"
+    kind = "bubble"
+
+
+class NoSuchMemoryHere(NotOffloaded):
+    """Offloads where there is such memory, and here there is not."""
+
+    name = "no_such_memory_here"
+    kind = "bubble"
+
+
 def strategies():
     """All."""
     kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
     kinds += (OfOneShard, ReducedTwice, RowsWhole, HalfDonated)
     kinds += (MasterUnused, WideAfterAll, ComputesNarrow, MomentNarrow)
     kinds += (PadsUnmasked, PadsWithoutAWord, DividesByRows, IgnoresMask, DropsRows)
+    kinds += (NotOffloaded, OffloadsMore, NoSuchMemory, NoSuchMemoryHere)
     return [kind() for kind in kinds]

@@ -9,6 +9,7 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
+from reference_impl.forms.annotated import JaxForm
 from reference_impl.strategies import data_parallel
 from tests.saboteurs.planting import DATA, ONE, plant
 from tests.saboteurs.states import Accompanies
@@ -40,5 +41,15 @@ class NeverUpdates(Shows):
         return (trained._replace(statistic=state.statistic) if prod(self.mesh_axes.values()) > 1 else trained), metrics
 
 
+class NotOffloaded(JaxForm):
+    """A contract that offloads the optimizer state, and a trainer that does not."""
+
+    @cached_property
+    def contract(self) -> Any:
+        """To the host."""
+        return replace(super().contract, memory={"optimizer_state/*": "pinned_host"})
+
+
+plant("not_offloaded", NotOffloaded, data_parallel.PAGE, DATA, "SHD-11")
 plant("healthy_with_auxiliary", Shows, data_parallel.PAGE, DATA)
 plant("statistic_never_updated", NeverUpdates, data_parallel.PAGE, DATA, "AUX-1")

@@ -31,3 +31,12 @@ def test_an_array_in_two_parts_is_named():
     """With its path in each."""
     message = verdicts(run_suites("tests.implementations.kept"), "average_of_parameters_twice")["failed"]["AUX-1"]
     assert "auxiliary has at 'average/hidden' the array that parameters has at 'hidden'" in message
+
+
+def test_memory_that_a_backend_lacks_is_said():
+    """It is no fault of the trainer: not supported where it goes on without, not run at all where it cannot."""
+    report = run_suites("tests.implementations.kept")
+    goes_on, stops = (verdicts(report, name) for name in ("no_such_memory_here", "no_such_memory"))
+    assert goes_on["failed"] == {} and "the device has no bubble memory" in goes_on["not-supported"]["SHD-11"]
+    assert stops["failed"] == stops["proved"] == {}
+    assert "the device has no bubble memory, but device, pinned_host" in stops["not-exercised"]["SHD-11"]

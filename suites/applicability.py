@@ -138,6 +138,11 @@ def masks(case: Case) -> bool:
     return case.contract.mask is not None
 
 
+def keeps_auxiliary(case: Case) -> bool:
+    """The state has more than parameters and optimizer state, as the strategy shows or its contract says."""
+    return has_member(case.strategy, "auxiliary") or case.contract.auxiliary is not None
+
+
 def rematerialises(case: Case) -> bool:
     """The backward pass recomputes activations that the forward pass did not keep."""
     return case.contract.rematerialises

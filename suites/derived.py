@@ -27,11 +27,16 @@ from meshproof.measures.traffic import compare_traffic
 from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
 
-from .applicability import axes_of, data_axes, exchanges_tokens, mixed, rematerialises
+from .applicability import axes_of, data_axes, exchanges_tokens, rematerialises
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
 """Dtypes half as wide as float32: the contract's name, and the compiled program's."""
+
+
+def halves(case: Case) -> set[str]:
+    """Those that the contract computes in, or keeps leaves in."""
+    return {HALVES[dtype] for dtype in (case.contract.compute_dtype, *case.contract.dtypes.values()) if dtype in HALVES}
 
 
 class Moved(NamedTuple):
@@ -149,7 +154,7 @@ class Theory:
             amount = f"expected {low:,} to {high:,} bytes, saw {saw}"
         source = f"theory, from shapes and layouts alone: {'once' if most == 1 else 'once or twice'} per step"
         source += ", or per microbatch" if parts > 1 else ""
-        source += f", {self.case.contract.compute_dtype} counted as float32" if mixed(self.case) else ""
+        source += f", {' and '.join(sorted(halves(self.case)))} counted as f32" if halves(self.case) else ""
         yield f"{what}: {amount}; {source}; budget: {'; '.join(map(str, own)) or 'no such line'}"
 
 
@@ -179,7 +184,8 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
     """
     contract, axes, at_rest = case.contract, {*data_axes(case)}, set(spec_axes(leaf.declared or ()))
     in_use = at_rest - axes if contract.computed is None else set(spec_axes(contract.spec("computed", leaf.path)))
-    size = leaf.itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in in_use)
+    itemsize = 4 if leaf.dtype in HALVES else leaf.itemsize
+    size = itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in in_use)
     matching = (spec for pattern, spec in (contract.gradients or {}).items() if fnmatchcase(leaf.path, pattern))
     gradient = next(matching, None)
     reduced = set() if gradient is None else axes - in_use
@@ -194,11 +200,11 @@ def lacking(size: float, axes: Iterable[str], mesh: Mapping[str, int]) -> float:
 def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Collective]) -> float:
     """Bytes that ``collectives`` move in the lanes of these lines, less what other lines of the budget list there.
 
-    Bytes in ``compute_dtype`` count as float32: the contract leaves open on which side of a collective a cast stands,
-    but not how many elements move. Infinite if a count is unknown.
+    Bytes in `halves` count as float32: the contract leaves open on which side of a collective a cast stands, but not
+    how many elements move. Infinite if a count is unknown.
     """
     budget, lanes = case.contract.step or (), {(line.operation, line.axes) for line in lines}
     entries = [e for traffic in compare_traffic(collectives, budget) if traffic.lane in lanes for e in traffic.entries]
-    narrow = HALVES.get(case.contract.compute_dtype)
-    seen = sum(inf if entry.bytes is None else entry.bytes * (2 if entry.dtype == narrow else 1) for entry in entries)
+    narrow = halves(case)
+    seen = sum(inf if entry.bytes is None else entry.bytes * (2 if entry.dtype in narrow else 1) for entry in entries)
     return seen - sum(line.bytes for line in budget if (line.operation, line.axes) in lanes and line not in lines)

@@ -25,9 +25,12 @@ def parts(case, spec):
 @pytest.mark.clause("ERR-1", applies=splits_examples)
 def test_uneven_batches_are_refused(case, observation, judge):
     """A batch that is not divisible by the mesh axes that split it MUST be refused with an error that names the batch
-    size and the axis size."""
+    size and the axis size. (Or be padded, where the contract names a mask: it counts just the given examples, and the
+    loss is theirs.)"""
     judge.promised(case.contract.batch, "layout of the batch")
     message = judge.see(observation.refusals.uneven_batch)
+    if is_padded(case, observation, judge):
+        return
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
     split = {parts(case, spec) for spec in case.contract.batch.values()} - {1}
     judge.clear(names(f"a batch of {size} examples", message, size, *split))
@@ -44,8 +47,10 @@ def test_batches_without_device_dimension_are_refused(case, observation, judge):
 @pytest.mark.clause("ERR-1", applies=pipelined)
 def test_uneven_microbatches_are_refused(case, observation, judge):
     """A batch that is not divisible into microbatches MUST be refused with an error that names its size and the number
-    of microbatches."""
+    of microbatches. (Or be padded, as a batch that the mesh does not divide.)"""
     message = judge.see(observation.refusals.uneven_batch)
+    if is_padded(case, observation, judge):
+        return
     size = len(next(iter(next(iter(case.strategy.batches(1))).values()))) - 1
     judge.clear(names(f"a batch of {size} examples", message, size, count(case.strategy.schedule).microbatches))
 
@@ -67,6 +72,14 @@ def test_large_meshes_are_refused(case, observation, judge):
     """A mesh larger than the machine MUST be refused with an error that names both device counts."""
     what = f"a mesh of {case.devices} devices on {case.devices - 1}"
     judge.clear(names(what, judge.see(observation.refusals.small_machine), case.devices, case.devices - 1))
+
+
+def is_padded(case, observation, judge):
+    """Whether a batch that does not divide was padded as it may be; fails where it was masked, and wrongly."""
+    if judge.see(observation.refusals.uneven_batch) or not case.contract.mask:
+        return False
+    judge.clear(f"a padded batch: {problem}" for problem in [judge.see(observation.refusals.padding)] if problem)
+    return True
 
 
 def names(what, message, *numbers):

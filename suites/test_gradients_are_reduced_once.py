@@ -15,7 +15,9 @@ SCALARS = 64
 def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
     batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
-    scalar metrics are reduced besides.)"""
+    scalar metrics are reduced besides, and statistics of the batch where the auxiliary state has them: in the forward
+    pass at most twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the
+    forward pass.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -28,7 +30,39 @@ def test_gradients_are_reduced_once(case, observation, judge):
             allowed = SCALARS * case.contract.microbatches
             source = f"scalars, {SCALARS} bytes per microbatch; budget: {line}"
             judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", source)
+    hold_statistics(case, observation, judge)
     judge.clear(theory(case, observation, judge).reductions())
+
+
+def hold_statistics(case, observation, judge):
+    """What is budgeted as statistics is no second reduction of gradients: the forward pass moves as much, and none."""
+    passes = 2 + case.contract.rematerialises
+    for axes in dict.fromkeys(line.axes for line in case.contract.step if line.payload == "statistics"):
+        forward, step = (
+            sum(line.bytes for line in budget if (line.payload, line.axes) == ("statistics", axes))
+            for budget in (judge.budget("forward"), case.contract.step)
+        )
+        allowed = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge))
+        source = "theory: floats of the auxiliary state that are no copies of parameters, each of them twice"
+        judge.at_most("statistics in the budget of the forward pass", forward, allowed, "bytes", budgeted(source, axes))
+        source = f"theory: those of the forward pass in {passes} passes"
+        allowed = passes * forward * case.contract.microbatches
+        judge.at_most("statistics in the budget of the step", step, allowed, "bytes", budgeted(source, axes))
+
+
+def running(observation, judge):
+    """The leaves of the auxiliary state that can be statistics of a batch: no average of a parameter is one."""
+    layouts = observation.start.layouts
+    copied = [(f"/{leaf.path}", leaf.shape) for leaf in judge.see(layouts.parameters)]
+    for leaf in judge.see(layouts.auxiliary):
+        is_copy = any(f"/{leaf.path}".endswith(path) and leaf.shape == shape for path, shape in copied)
+        if "float" in leaf.dtype and not is_copy:
+            yield leaf
+
+
+def budgeted(source, axes):
+    """A source, with the lines that it is held against."""
+    return f"{source}; budget: statistics over {'×'.join(axes)}"
 
 
 def stray(case, budget, useful):
@@ -39,5 +73,5 @@ def stray(case, budget, useful):
         if line.payload == "gradients" and idle and not open_parts:
             over = "×".join(sorted(idle))
             yield f"expected no gradients over {over}, which splits neither examples nor parameters; budget: {line}"
-        if line.payload not in ("gradients", "metrics") and data_parallel(case):
-            yield f"expected only gradients and metrics to move, as every device has the whole model; budget: {line}"
+        if line.payload not in ("gradients", "metrics", "statistics") and data_parallel(case):
+            yield f"expected no {line.payload} to move, as every device has the whole model; budget: {line}"

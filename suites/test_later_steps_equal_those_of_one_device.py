@@ -32,7 +32,7 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
 def parts(*steps):
     """The leaves of each part of a step, in each of several."""
     yield "loss", tuple({"loss": np.asarray(step.loss)} for step in steps)
-    for part in ("metrics", "optimizer_state", "parameters"):
+    for part in ("metrics", "auxiliary", "optimizer_state", "parameters"):
         if any(leaves := tuple(getattr(step, part) for step in steps)):
             yield part.replace("_", " "), leaves
 

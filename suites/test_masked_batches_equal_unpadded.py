@@ -5,6 +5,7 @@ import pytest
 
 from meshproof.contract import Trajectory
 from meshproof.measures.numerics import VACUOUS_IN, judge_trajectory
+from meshproof.observing.seen import NotSupported
 
 from .applicability import both, distributed, masks, own_judge, splits, unless
 
@@ -24,8 +25,16 @@ def test_masked_batches_equal_unpadded(case, observation, truth_of, judge):
 def test_masks_are_uneven(case, observation, judge):
     """Masks MUST be uneven across devices. (Else a mean of means would equal the mean of all examples, and hide the
     fault.)"""
-    valid = next(field for field in judge.see(observation.start.batch.fields) if field.path == case.contract.mask)
-    host = np.asarray(next(iter(case.strategy.batches(1)))[case.contract.mask]).reshape(valid.shape)
+    fields = {field.path: field for field in judge.see(observation.start.batch.fields)}
+    batch = next(iter(case.strategy.batches(1)))
+    if case.contract.mask not in fields:
+        judge.fail([f"expected the mask {case.contract.mask!r} among the fields of a batch, saw {', '.join(fields)}"])
+    if case.contract.mask not in batch:
+        judge.see(
+            NotSupported(f"no batch that batches() returns has the mask {case.contract.mask!r}, so that all count")
+        )
+    valid = fields[case.contract.mask]
+    host = np.asarray(batch[case.contract.mask]).reshape(valid.shape)
     counts = {int(host[tuple(slice(*part) for part in shard.index)].sum()) for shard in valid.shards}
     if len(counts) == 1:
         seen = f"saw {counts.pop()} on every device: give some devices more than others"
@@ -33,5 +42,6 @@ def test_masks_are_uneven(case, observation, judge):
 
 
 def without_padding(batch, mask):
-    """The valid examples, and no mask."""
-    return {name: field[np.asarray(batch[mask], bool)] for name, field in batch.items() if name != mask}
+    """The valid examples, and no mask: all of them where the batch has none."""
+    valid = np.asarray(batch[mask]).astype(bool) if mask in batch else slice(None)
+    return {name: field[valid] for name, field in batch.items() if name != mask}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Trajectory, leaves
-from meshproof.measures.numerics import VACUOUS_IN, judge_loss, judge_trajectory
+from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss, judge_trajectory
 
 from .applicability import brings_truth, mixed
 
@@ -31,7 +31,8 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step. (By their dtype, and by digits
-    that bf16 cannot hold.)"""
+    that bf16 cannot hold. What the contract's ``dtypes`` declare is in that, and the gradients of such parameters in
+    either.)"""
     judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
@@ -41,7 +42,7 @@ def test_masters_are_float32(case, observation, judge):
     judge.clear(
         f"{path}: expected float32, is {value.dtype}"
         for path, value in leaves(kept)
-        if value.dtype.kind != "i" and value.dtype != np.float32
+        if not is_integer(value) and value.dtype != np.float32 and str(value.dtype) != declared(case, path)
     )
     losses = {"loss": np.array([judge.see(observation.start.loss), *(step.loss for step in steps)])}
     last = {"parameters": steps[-1].parameters, "state": steps[-1].optimizer_state}
@@ -50,8 +51,17 @@ def test_masters_are_float32(case, observation, judge):
     judge.clear(
         f"{path}: expected digits that bfloat16 cannot hold, saw none: it was rounded to bfloat16"
         for path, value in leaves(digits)
-        if value.dtype.kind != "i" and held_in_bfloat16(value)
+        if value.dtype == np.float32 and held_in_bfloat16(value)
     )
+
+
+def declared(case, path):
+    """The dtype of a leaf of ``kept``, by its path there: a gradient's is that of its parameter."""
+    where, _, rest = path.partition("/")
+    inner, _, leaf = rest.partition("/")
+    if where in ("initial", "gradients"):
+        return case.contract.dtype("parameters", rest)
+    return case.contract.dtype("parameters" if inner == "parameters" else "optimizer_state", leaf)
 
 
 def held_in_bfloat16(value):

@@ -6,12 +6,14 @@ import pytest
 
 from meshproof.measures.layout import expected_shards
 
+from .applicability import keeps_auxiliary
+
 
 @pytest.mark.clause("SHD-3")
 def test_shards_are_what_the_spec_implies(case, observation, judge):
-    """The shards of every parameter and optimizer-state leaf MUST have the positions, indices, shapes and bytes that
-    its declared PartitionSpec implies."""
-    for part in ("parameters", "optimizer_state"):
+    """The shards of every parameter, optimizer-state and auxiliary leaf MUST have the positions, indices, shapes and
+    bytes that its declared PartitionSpec implies."""
+    for part in ("parameters", "optimizer_state", *["auxiliary"] * keeps_auxiliary(case)):
         judge.promised(getattr(case.contract, part), f"layout of the {part.replace('_', ' ')}")
         leaves = judge.see(getattr(observation.training.layouts, part))
         judge.clear(problem for leaf in leaves if leaf.declared is not None for problem in problems(leaf, case.mesh))

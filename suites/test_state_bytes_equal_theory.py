@@ -2,10 +2,10 @@
 
 import pytest
 
-from meshproof.measures.memory import theoretical_bytes
+from meshproof.measures.memory import is_key, theoretical_bytes
 from meshproof.measures.verdicts import unequal
 
-from .applicability import stored_otherwise, unless
+from .applicability import keeps_auxiliary, stored_otherwise, unless
 
 UNIT = "bytes on the fullest device"
 THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"
@@ -14,20 +14,29 @@ THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"
 @pytest.mark.clause("MEM-1")
 def test_state_bytes_equal_theory(case, observation, judge):
     """State bytes per device MUST equal theory: the sum of each leaf's bytes, divided by the mesh axes in its declared
-    spec. (Single elements, such as step counters, are left out.)"""
+    spec. (Single elements, such as step counters, and random keys are left out.)"""
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
+    if keeps_auxiliary(case):
+        judge.needs(case, "auxiliary")
+        judge.promised(case.contract.auxiliary, "layout of the auxiliary state")
     moments = (
         (observation.initialisation.layouts, "after init"),
         (observation.start.layouts, "before training"),
         (observation.training.layouts, "after training"),
     )
     for layouts, when in moments:
-        leaves = (*judge.see(layouts.parameters), *judge.see(layouts.optimizer_state))
+        leaves = [
+            leaf
+            for part in (layouts.parameters, layouts.optimizer_state, layouts.auxiliary)
+            for leaf in judge.see(part)
+            if not is_key(leaf.dtype, leaf.shape)
+        ]
         sizes = [(leaf, theoretical_bytes([leaf], case.mesh)) for leaf in leaves]
         expected = sum(size for leaf, size in sizes if size > leaf.itemsize)
         seen = judge.see(layouts.state_bytes) - judge.see(layouts.scalar_bytes)
-        judge.equal(f"state {when}", seen, expected, UNIT, f"{THEORY}; {furthest(sizes)}")
+        source = f"{THEORY}; {furthest(sizes, judge.see(layouts.undeclared))}"
+        judge.equal(f"state {when}", seen, expected, UNIT, source)
 
 
 @pytest.mark.clause("MEM-1", applies=unless(stored_otherwise))
@@ -42,10 +51,12 @@ def test_gradient_bytes_equal_theory(case, observation, judge):
     judge.equal("gradients", seen, sum(size for _, size in sizes), UNIT, f"{THEORY}; {furthest(sizes)}")
 
 
-def furthest(sizes):
-    """The leaf whose bytes are furthest from theory, in words."""
+def furthest(sizes, undeclared=()):
+    """The leaf whose bytes are furthest from theory, in words; else the arrays that no part shows."""
     leaf, size = max(sizes, key=lambda pair: abs(pair[0].bytes_per_device - pair[1]))
     held = leaf.bytes_per_device
     if held == size:
-        return "every parameter and optimizer-state leaf has its bytes: the rest is in other arrays of the state"
+        shown = ", ".join(undeclared[:4]) + (f" and {len(undeclared) - 4} more" if len(undeclared) > 4 else "")
+        rest = f"{shown or 'other arrays of the state'}: declare them in `auxiliary` and they will be judged"
+        return f"every leaf that is declared has its bytes: the rest is in {rest}"
     return f"furthest off is {leaf.path}: {unequal(held, size, 'bytes')}"

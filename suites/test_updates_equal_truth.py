@@ -2,9 +2,11 @@
 
 import pytest
 
+from meshproof.measures.numerics import is_integer
 from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.observing.seen import NotSupported
 
-from .applicability import both, distributed, in_float32
+from .applicability import both, distributed, in_float32, keeps_auxiliary
 
 
 def judge_part(part, case, observation, truth, judge):
@@ -28,3 +30,23 @@ def test_optimizer_state_equals_truth(case, observation, truth, judge):
 def test_parameters_equal_truth(case, observation, truth, judge):
     """The parameters of every distributed strategy MUST equal truth after each of k steps."""
     judge_part("parameters", case, observation, truth, judge)
+
+
+@pytest.mark.clause("NUM-3", applies=both(distributed, in_float32, keeps_auxiliary))
+def test_auxiliary_state_equals_truth(case, observation, truth, judge):
+    """The auxiliary state of every distributed strategy MUST equal truth after each of k steps. (Whole numbers and
+    random keys, which ``load`` is not handed: AUX-1.)"""
+    judge.needs(case, "auxiliary")
+    steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
+    verdicts = []
+    for number, (seen, value, rounding) in enumerate(steps, start=1):
+        if not value.auxiliary:
+            judge.see(NotSupported("the truth has no auxiliary state"))
+        saw, is_, by = (
+            {path: leaf for path, leaf in leaves.items() if not is_integer(value.auxiliary.get(path, leaf))}
+            for leaves in (seen.auxiliary, value.auxiliary, rounding.auxiliary)
+        )
+        if not is_:
+            judge.see(NotSupported("the auxiliary state has whole numbers alone: AUX-1 judges them"))
+        verdicts.append(judge_leaves(saw, is_, by, f"auxiliary state after step {number}"))
+    judge.numbers(verdicts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from meshproof.hlo.module import Instruction
@@ -13,6 +13,14 @@ from meshproof.hlo.phases import read_paths
 TF32 = 19
 """Bits of TensorFloat-32: a sign, 8 of exponent and 10 of mantissa."""
 
+SINGLE = 32
+"""Bits of float32."""
+
+SUMMING = frozenset(
+    ("dot", "ragged-dot", "convolution", "reduce", "reduce-window", "scatter", "select-and-scatter", "fft", "cholesky")
+)
+"""What adds many numbers up, where few digits do harm. The others convert, move, or take number by number."""
+
 _FLOAT = re.compile(r"[bt]?f(\d+)")
 _PRODUCT = re.compile(r"\balgorithm=dot_([bt]?f\d+)_")
 _ROUNDED = re.compile(r"\bexponent_bits=(\d+), mantissa_bits=(\d+)")
@@ -21,12 +29,16 @@ _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 
 @dataclass(frozen=True)
 class Float:
-    """A type of ``bits``, in ``count`` arrays of more than one element, and where the ``first`` of them is made."""
+    """A type of ``bits``, in ``count`` arrays of more than one element, and where the ``first`` of them is made.
+
+    ``summed`` is the number of products, sums and scatters that make or read it, where it has fewer bits than float32.
+    """
 
     name: str
     bits: int
     count: int
     first: str
+    summed: int = 0
 
 
 def floats(text: str) -> tuple[Float, ...]:
@@ -36,10 +48,22 @@ def floats(text: str) -> tuple[Float, ...]:
     Raises `HloError` for text that cannot be read.
     """
     found: dict[tuple[int, str], list[Instruction]] = {}
-    for instruction in parse(text).instructions:
+    instructions = tuple(parse(text).instructions)
+    for instruction in instructions:
         for kind in dict.fromkeys(_types(instruction)):
             found.setdefault(kind, []).append(instruction)
-    return tuple(Float(name, bits, len(made), _place(text, made)) for (bits, name), made in sorted(found.items()))
+    return tuple(
+        Float(name, bits, len(made), _place(text, made), _summed(name, instructions) if bits < SINGLE else 0)
+        for (bits, name), made in sorted(found.items())
+    )
+
+
+def _summed(name: str, instructions: Iterable[Instruction]) -> int:
+    summing = (instruction for instruction in instructions if instruction.opcode in SUMMING)
+    return sum(
+        any(name == of for each in (instruction, *instruction.operands) for _, of in _types(each))
+        for instruction in summing
+    )
 
 
 def _types(instruction: Instruction) -> Iterator[tuple[int, str]]:

@@ -1,8 +1,8 @@
 """Where a compiled program leaves its devices for the host: callbacks, infeeds, outfeeds, host sends, host memory."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
-from meshproof.hlo.module import Instruction, Module
+from meshproof.hlo.module import Instruction
 from meshproof.hlo.parser import parse
 
 _ALWAYS = {"infeed", "outfeed"}
@@ -10,18 +10,36 @@ _IF_TO_HOST = {"send", "recv", "send-done", "recv-done"}
 _HOST_MEMORY = "S(5)"  # as layouts spell it: JAX's pinned_host
 
 
+@dataclass(frozen=True)
+class HostMemory:
+    """How many arguments and results of a program are in host memory, and how many copies it starts to there."""
+
+    arguments: int
+    results: int
+    copies: int
+
+
 def host_transfers(text: str) -> tuple[str, ...]:
-    """Each instruction that leaves, as ``opcode name (line n …)``, and how many arguments and results are on the host.
+    """Each instruction that leaves, as ``opcode name (line n …)``, but for copies to host memory: `host_memory`.
 
     Raises `HloError` as `parse` does.
     """
-    module = parse(text)
-    leaving = (
+    return tuple(
         f"{instruction.opcode} {instruction.name} (line {instruction.line} of the compiled program)"
-        for instruction in module.instructions
+        for instruction in parse(text).instructions
         if _leaves_device(instruction)
     )
-    return (*leaving, *_kept_in_host_memory(module))
+
+
+def host_memory(text: str) -> HostMemory:
+    """What a program takes from, leaves in and copies to host memory. Raises `HloError` as `parse` does.
+
+    XLA:CPU computes on host memory as on any other: only the layout of the entry computation tells.
+    """
+    module = parse(text)
+    taken, _, left = module.attributes.get("entry_computation_layout", "").partition("->")
+    copies = (each for each in module.instructions if each.opcode == "copy-start" and _HOST_MEMORY in each.type_text)
+    return HostMemory(taken.count(_HOST_MEMORY), left.count(_HOST_MEMORY), sum(1 for _ in copies))
 
 
 def _leaves_device(instruction: Instruction) -> bool:
@@ -31,14 +49,4 @@ def _leaves_device(instruction: Instruction) -> bool:
         if "custom_call_target" not in instruction.attributes:
             raise instruction.refuse("expected a custom-call with custom_call_target=")
         return "callback" in instruction.attribute("custom_call_target")
-    if instruction.opcode == "copy-start":
-        return _HOST_MEMORY in instruction.type_text
     return instruction.opcode in _ALWAYS
-
-
-def _kept_in_host_memory(module: Module) -> Iterator[str]:
-    """XLA:CPU computes on host memory as on any other: only the layout of the entry computation tells."""
-    taken, _, left = module.attributes.get("entry_computation_layout", "").partition("->")
-    for arrays, which in ((taken, "arguments"), (left, "results")):
-        if count := arrays.count(_HOST_MEMORY):
-            yield f"{count} of the {which} in host memory, {_HOST_MEMORY}: every run moves them between host and device"

@@ -22,6 +22,7 @@ GROUPS = {
     "ACC": "Gradient accumulation",
     "MIX": "Mixed precision",
     "MSK": "Masked batches",
+    "AUX": "Auxiliary state",
     "API": "Interfaces",
     "RUN": "The run itself",
 }

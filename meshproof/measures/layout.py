@@ -35,9 +35,9 @@ class Shard:
 class LeafLayout:
     """One array: its path, global shape, item size in bytes, and its shards in order of position.
 
-    ``spec`` is what the array's sharding calls itself, with its memory kind and its devices if these are not the
-    mesh's own. ``as_declared`` is JAX's verdict: ``is_equivalent_to`` the declared sharding. It is ``None`` if nothing
-    is declared, and ``undeclared`` says why.
+    ``spec`` is what the array's sharding calls itself, with its memory kind and its devices if these are not the mesh's
+    own. ``memory`` is that kind, where it is not the device's own. ``as_declared`` is JAX's verdict:
+    ``is_equivalent_to`` the declared sharding. It is ``None`` if nothing is declared, and ``undeclared`` says why.
     """
 
     path: str
@@ -48,6 +48,8 @@ class LeafLayout:
     declared: tuple[Any, ...] | None = None
     as_declared: bool | None = None
     undeclared: str = ""
+    dtype: str = ""
+    memory: str = ""
 
     @property
     def declared_spec(self) -> str:
@@ -70,20 +72,31 @@ class LeafLayout:
 
 
 def observe_layout(
-    leaves: Mapping[str, jax.Array], mesh: Mesh, declared: Callable[[str], PartitionSpec] | None
+    leaves: Mapping[str, jax.Array],
+    mesh: Mesh,
+    declared: Callable[[str], PartitionSpec] | None,
+    memory: Callable[[str], str | None] = lambda path: None,
 ) -> tuple[LeafLayout, ...]:
-    """The layout of every leaf by path, beside what ``declared(path)`` promises of it (``None``: nothing)."""
-    return tuple(_observe_leaf(path, array, mesh, declared) for path, array in leaves.items())
+    """The layout of every leaf by path, beside what ``declared(path)`` promises of it (``None``: nothing).
+
+    Of a leaf whose ``memory(path)`` is promised any kind of memory is as declared here: SHD-11 judges that.
+    """
+    return tuple(_observe_leaf(path, array, mesh, declared, memory) for path, array in leaves.items())
 
 
 def _observe_leaf(
-    path: str, array: jax.Array, mesh: Mesh, declared: Callable[[str], PartitionSpec] | None
+    path: str,
+    array: jax.Array,
+    mesh: Mesh,
+    declared: Callable[[str], PartitionSpec] | None,
+    memory: Callable[[str], str | None],
 ) -> LeafLayout:
     spec, as_declared, undeclared = None, None, "the contract declares no layout"
     if declared is not None:
         try:
             spec, undeclared = declared(path), ""
-            as_declared = array.sharding.is_equivalent_to(NamedSharding(mesh, spec), array.ndim)
+            kind = array.sharding.memory_kind if memory(path) else None
+            as_declared = array.sharding.is_equivalent_to(NamedSharding(mesh, spec, memory_kind=kind), array.ndim)
         except (LookupError, ValueError) as error:
             undeclared = str(error.args[0])
     positions = {device: position for position, device in enumerate(mesh.devices.flat)}
@@ -99,20 +112,34 @@ def _observe_leaf(
     declared_tuple = None if spec is None else tuple(spec)
     found = _spelled(array.sharding, mesh)
     return LeafLayout(
-        path, array.shape, array.dtype.itemsize, found, tuple(shards), declared_tuple, as_declared, undeclared
+        path,
+        array.shape,
+        array.dtype.itemsize,
+        found,
+        tuple(shards),
+        declared_tuple,
+        as_declared,
+        undeclared,
+        str(array.dtype),
+        _own_memory(array.sharding, mesh),
     )
 
 
 def _spelled(sharding: Any, mesh: Mesh) -> str:
     """A sharding's spec, and what the spec does not say: another memory kind, another order of the devices."""
     name = str(getattr(sharding, "spec", type(sharding).__name__))
-    device = mesh.devices.flat[0]
-    if sharding.memory_kind not in (None, device.default_memory().kind):
-        name += f" in {sharding.memory_kind} memory"
+    if memory := _own_memory(sharding, mesh):
+        name += f" in {memory} memory"
     own = [each.id for each in getattr(sharding, "mesh", mesh).devices.flat]
     if own != [each.id for each in mesh.devices.flat]:
         name += f" over devices {reprlib.repr(own)}"
     return name
+
+
+def _own_memory(sharding: Any, mesh: Mesh) -> str:
+    """A kind of memory that is not the device's own; else empty."""
+    default = mesh.devices.flat[0].default_memory().kind
+    return "" if sharding.memory_kind in (None, default) else str(sharding.memory_kind)
 
 
 def expected_shards(

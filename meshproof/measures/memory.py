@@ -34,6 +34,11 @@ def program_memory(compiled: Any) -> ProgramMemory | None:
     )
 
 
+def is_key(dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether these are the data of JAX's random keys, by their dtype and the two or four words of each."""
+    return dtype == "uint32" and shape[-1:] in ((2,), (4,))
+
+
 def theoretical_bytes(leaves: Iterable[LeafLayout], mesh: dict[str, int]) -> int:
     """Bytes per device of leaves that are sharded as declared: each global size, divided by the axes that split it."""
     return sum(

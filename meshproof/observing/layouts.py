@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 
 from meshproof.contract import Part, Tree, leaves
 from meshproof.measures.layout import LeafLayout, observe_layout
-from meshproof.observing.members import no_layout
+from meshproof.measures.memory import is_key
+from meshproof.observing.members import canonical, no_layout
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import array_leaves, bytes_per_device, in_model_order, is_scalar
 from meshproof.observing.subject import Subject
@@ -20,38 +23,82 @@ from meshproof.observing.subject import Subject
 class Layouts(Facet):
     """Where a state is placed at one moment, and its bytes on the fullest device.
 
-    ``arrays`` are those of the state as JAX sees it, ``parameters`` and ``optimizer_state`` as the strategy shows them.
-    ``scalar_bytes`` is the part of ``state_bytes`` in arrays of which a device holds one element: step counters and
-    other scalars, with a device dimension or without.
+    ``arrays`` are those of the state as JAX sees it; ``parameters``, ``optimizer_state`` and ``auxiliary`` (empty where
+    the strategy has none) as the strategy shows them. ``undeclared`` are the paths of arrays that no part shows.
+    ``scalar_bytes`` is the part of ``state_bytes`` in random keys and in arrays of which a device holds one element:
+    step counters and other scalars, with a device dimension or without. ``memories`` are the kinds of memory that the
+    devices have, their own first.
     """
 
     arrays: Seen[tuple[LeafLayout, ...]]
     parameters: Seen[tuple[LeafLayout, ...]]
     optimizer_state: Seen[tuple[LeafLayout, ...]]
+    auxiliary: Seen[tuple[LeafLayout, ...]]
+    undeclared: Seen[tuple[str, ...]]
     state_bytes: Seen[int]
     scalar_bytes: Seen[int]
+    memories: Seen[tuple[str, ...]]
 
 
 def observe_layouts(subject: Subject, state: Any) -> Layouts:
     """Where a state is placed now. A member that raises is recorded, not raised."""
 
     def look() -> Layouts:
-        arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
+        named = array_leaves(state)
+        arrays = [array for _, array in named]
         return Layouts(
-            arrays=observe_layout(dict(array_leaves(state)), subject.strategy.mesh, None),
+            arrays=observe_layout(dict(named), subject.strategy.mesh, None),
             parameters=subject.attempt(lambda: _of_part(subject, "parameters", state), "parameters"),
             optimizer_state=subject.attempt(lambda: _of_part(subject, "optimizer_state", state), "optimizer_state"),
+            auxiliary=subject.attempt(lambda: _of_part(subject, "auxiliary", state))
+            if subject.has("auxiliary")
+            else (),
+            undeclared=subject.attempt(lambda: _undeclared(subject, state, named)),
             state_bytes=bytes_per_device(arrays),
-            scalar_bytes=bytes_per_device([array for array in arrays if is_scalar(array)]),
+            scalar_bytes=bytes_per_device([array for array in arrays if _is_small(array)]),
+            memories=subject.attempt(lambda: memories(subject.strategy.mesh.devices.flat[0])),
         )
 
     return subject.facet(Layouts, look)
 
 
+def memories(device: jax.Device) -> tuple[str, ...]:
+    """The kinds of memory that a device has, its own first."""
+    kinds = (device.default_memory(), *device.addressable_memories())
+    return tuple(dict.fromkeys(memory.kind for memory in kinds))
+
+
 def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported:
-    if subject.has("at_rest"):
-        return layout_of_tree(subject, part, subject.strategy.at_rest(state)[part])
-    return layout_of_tree(subject, part, subject.tree(part, state))
+    return layout_of_tree(subject, part, _at_rest(subject, part, state))
+
+
+def _at_rest(subject: Subject, part: Part, state: Any) -> Tree:
+    if subject.has("at_rest") and part in (held := subject.strategy.at_rest(state)):
+        return canonical(held[part], f"at_rest's {part}")
+    return subject.tree(part, state)
+
+
+def _is_small(array: jax.Array) -> bool:
+    return is_scalar(array) or is_key(str(array.dtype), array.shape)
+
+
+def _undeclared(subject: Subject, state: Any, named: list[tuple[str, jax.Array]]) -> tuple[str, ...]:
+    """The arrays of a state that no part shows: not themselves, nor as another array of their shape and dtype.
+
+    A strategy may show copies, and its random keys are never shown themselves.
+    """
+    parts: tuple[Part, ...] = ("parameters", "optimizer_state", "auxiliary")
+    trees = [_at_rest(subject, part, state) for part in parts if subject.has(part)]
+    shown = {id(array): array for tree in trees for _, array in leaves(tree)}
+    others = [(path, array) for path, array in named if shown.pop(id(array), None) is None and not _is_small(array)]
+    copies = Counter((array.shape, array.dtype) for array in shown.values())
+    found = []
+    for path, array in others:
+        if copies[array.shape, array.dtype]:
+            copies[array.shape, array.dtype] -= 1
+        else:
+            found.append(path)
+    return tuple(found)
 
 
 def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout, ...] | NotSupported:
@@ -66,7 +113,8 @@ def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout
                 f"the contract declares {said} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
                 f"that does is taken by a pattern before it"
             )
-    return no_layout(part, found) or observe_layout(found, subject.strategy.mesh, declared(subject, part))
+    memory = partial(subject.case.contract.memory_kind, part)
+    return no_layout(part, found) or observe_layout(found, subject.strategy.mesh, declared(subject, part), memory)
 
 
 def declared(subject: Subject, part: Part) -> Callable[[str], Any] | None:

@@ -14,6 +14,7 @@ import numpy as np
 from meshproof.cases import has_member
 from meshproof.contract import Batch, Leaves, Part, ReferenceTrajectory, Trajectory, Tree, leaves
 from meshproof.observing.seen import NotSupported
+from meshproof.observing.state import bits
 
 
 def host_batches(returned: Any, count: int) -> list[Batch]:
@@ -66,8 +67,8 @@ def loss_of(metrics: Mapping[str, Any]) -> float:
 
 def other_metrics(metrics: Mapping[str, Any]) -> Leaves:
     """The numbers that ``train_step`` reports beside the loss, by path. What is no scalar is left out."""
-    found = {path: value for path, value in leaves(metrics) if path != "loss" and np.shape(value) == ()}
-    numbers = {path: np.asarray(value) for path, value in found.items()}
+    found = {path: bits(value) for path, value in leaves(metrics) if path != "loss"}
+    numbers = {path: np.asarray(value) for path, value in found.items() if np.shape(value) == ()}
     return {path: value for path, value in numbers.items() if jax.numpy.issubdtype(value.dtype, np.number)}
 
 
@@ -79,7 +80,7 @@ def scalar(returned: Any, what: str) -> float:
 
 
 def canonical(returned: Any, member: str) -> Tree:
-    """The canonical tree that a member returned. Raises ``TypeError``."""
+    """The canonical tree that a member returned, with the data of typed random keys. Raises ``TypeError``."""
     expected = "expected nested dicts with string keys and an array at every leaf"
     if not isinstance(returned, Mapping):
         of_optax = "of an optax state name the fields, as in {'mu': state[0].mu, 'nu': state[0].nu}"
@@ -94,7 +95,12 @@ def canonical(returned: Any, member: str) -> Tree:
     for path, leaf in leaves(returned):
         if not isinstance(leaf, jax.Array | np.ndarray):
             raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
-    return returned
+    return untyped(returned)
+
+
+def untyped(tree: Tree) -> dict[str, Any]:
+    """The same tree with the data of typed random keys: NumPy has no such dtype."""
+    return {key: untyped(value) if isinstance(value, Mapping) else bits(value) for key, value in tree.items()}
 
 
 def keys(tree: Mapping[Any, Any]) -> Iterator[Any]:

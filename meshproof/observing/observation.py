@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from meshproof.contract import Step
+from meshproof.observing.auxiliary import Auxiliary
 from meshproof.observing.draws import Draws
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
@@ -38,6 +39,7 @@ class Observation(Facet):
     start: Start
     programs: Programs
     single_device: SingleDevice
+    auxiliary: Auxiliary
     gradients: Gradients
     training: Training
     probes: Seen[dict[str, Seen[tuple[Step, ...]]]]

@@ -105,12 +105,13 @@ def place(trainer: Any, batch: Any) -> Any:
 
 def step_of(trainer: Any, state: Any, metrics: Any, losses_alone: bool = False) -> Step:
     """What a step has computed, as far as the trainer shows it."""
-    shown = () if losses_alone else ("parameters", "optimizer_state")
-    parameters, moments = (
-        host(getattr(trainer, part)(state)) if part in shown and has_member(trainer, part) else {}
-        for part in ("parameters", "optimizer_state")
+    if losses_alone:
+        return Step(loss_of(metrics), {}, {})
+    parameters, moments, auxiliary = (
+        host(getattr(trainer, part)(state)) if has_member(trainer, part) else {}
+        for part in ("parameters", "optimizer_state", "auxiliary")
     )
-    return Step(loss_of(metrics), parameters, moments, {} if losses_alone else other_metrics(metrics))
+    return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)
 
 
 def times(tree: Leaves, factor: float) -> Leaves:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.floats import Float, floats
-from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.products import products
 from meshproof.measures.memory import ProgramMemory, program_memory
 from meshproof.observing.compilations import FROM_CACHE, compilations_of
@@ -35,6 +35,7 @@ class Program(Facet):
     flops: Seen[float]
     compile_seconds: Seen[float | None]
     host_transfers: Seen[tuple[str, ...]]
+    host_memory: Seen[HostMemory]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
         flops=float(cost.get("flops", float("nan"))),
         compile_seconds=None if FROM_CACHE in events else seconds,
         host_transfers=host_transfers(text),
+        host_memory=host_memory(text),
     )
 
 

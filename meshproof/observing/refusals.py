@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from meshproof.observing.padding import padding, shortened
 from meshproof.observing.seen import Facet, Seen
 from meshproof.observing.subject import Subject
 
@@ -16,12 +17,14 @@ from meshproof.observing.subject import Subject
 class Refusals(Facet):
     """The error's text, empty where the attempt was not refused.
 
-    ``uneven_batch``: a batch that lacks its last example. ``missing_dimension``, by the number of examples: host
-    batches without their device dimension, none where the contract knows no such dimension. ``small_machine``: a mesh
-    on a machine that lacks one device.
+    ``uneven_batch``: a batch that lacks its last example. ``padding`` is what is wrong with a batch that was made of it
+    in place of an error: empty where its mask counts just the given examples, or where it was refused.
+    ``missing_dimension``, by the number of examples: host batches without their device dimension, none where the
+    contract knows no such dimension. ``small_machine``: a mesh on a machine that lacks one device.
     """
 
     uneven_batch: Seen[str]
+    padding: Seen[str]
     missing_dimension: Seen[dict[int, str]]
     small_machine: Seen[str]
 
@@ -29,15 +32,15 @@ class Refusals(Facet):
 def observe_refusals(subject: Subject) -> Refusals:
     """The attempts with the first batch."""
     return Refusals(
-        uneven_batch=subject.attempt(lambda: _uneven_batch(subject), "shard_batch"),
+        uneven_batch=(refused := subject.attempt(lambda: _uneven_batch(subject), "shard_batch")),
+        padding="" if refused else subject.attempt(lambda: padding(subject, shortened(subject))),
         missing_dimension=subject.attempt(lambda: _missing_dimension(subject)),
         small_machine=subject.attempt(lambda: _small_machine(subject), "make_mesh"),
     )
 
 
 def _uneven_batch(subject: Subject) -> str:
-    short = {field: value[:-1] for field, value in subject.host_batches[0].items()}
-    return _refusal(lambda: subject.strategy.shard_batch(short))
+    return _refusal(lambda: subject.strategy.shard_batch(shortened(subject)))
 
 
 def _missing_dimension(subject: Subject) -> dict[int, str]:

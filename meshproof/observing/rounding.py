@@ -94,6 +94,7 @@ def deviations(
             of(step.parameters, [other.parameters for other in others], number, "float32"),
             of(step.optimizer_state, [other.optimizer_state for other in others], number),
             of(step.metrics, [other.metrics for other in others], number),
+            of(step.auxiliary, [other.auxiliary for other in others], number),
         )
 
     by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)

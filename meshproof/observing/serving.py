@@ -16,6 +16,7 @@ import jax
 from meshproof.cases import Case, has_member, load_cases
 from meshproof.files import replace_bytes, replace_pickle
 from meshproof.observing.brought_truth import BroughtTruths, evaluate
+from meshproof.observing.layouts import memories
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Facet, Failed, NotExercised
 from meshproof.observing.session import observe
@@ -72,7 +73,11 @@ def observed(case: Case) -> Outcome:
     try:
         return observe(case)
     except Exception as error:
-        return Failed(f"no state could be made: {type(error).__name__}: {error}")
+        told = f"no state could be made: {type(error).__name__}: {error}"
+        has = memories(jax.devices()[0])
+        if lacking := sorted(set(case.contract.memory.values()) - set(has)):
+            return NotExercised(f"the device has no {', '.join(lacking)} memory, but {', '.join(has)}; {told}")
+        return Failed(told)
 
 
 def is_spent(seen: Any) -> bool:

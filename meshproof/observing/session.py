@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 
 from meshproof.cases import Case
+from meshproof.observing.auxiliary import observe_auxiliary
 from meshproof.observing.draws import observe_draws
 from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
@@ -42,6 +43,7 @@ def observe(case: Case) -> Observation:
         start = observe_start(subject, state)
         programs = observe_programs(subject, state)
         alone = _single_device(subject, start)
+        auxiliary = observe_auxiliary(subject, state)
         gradients = observe_gradients(subject, state)
         training = observe_training(subject, state)
         probes = observe_probes(subject, start)
@@ -54,6 +56,7 @@ def observe(case: Case) -> Observation:
         start=start,
         programs=programs,
         single_device=alone,
+        auxiliary=auxiliary,
         gradients=gradients,
         training=training,
         probes=probes,

@@ -78,7 +78,7 @@ class SingleDevice(Facet):
 
 def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | NotSupported:
     """The facet, from these parameters on the subject's batches. Raises where ``single_device`` does."""
-    parts = [part for part in ("gradients", "optimizer_state") if subject.has(part)]
+    parts = [part for part in ("gradients", "optimizer_state", "auxiliary") if subject.has(part)]
     trainer = subject.strategy.single_device("float32")
     lacking = [part for part in ("load", "parameters", *parts) if not has_member(trainer, part)]
     if lacking:
@@ -206,6 +206,6 @@ def only_doubles(trajectory: Trajectory) -> bool:
     """Whether every float of a run is one of float64."""
     held = [
         trajectory.gradients,
-        *(tree for step in trajectory.steps for tree in (step.parameters, step.optimizer_state)),
+        *(tree for step in trajectory.steps for tree in (step.parameters, step.optimizer_state, step.auxiliary)),
     ]
     return all(value.dtype == np.float64 for tree in held for value in tree.values() if is_float(value))

@@ -26,9 +26,10 @@ def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
     return [(jax.tree_util.keystr(path), bits(leaf)) for path, leaf in flat if isinstance(leaf, jax.Array)]
 
 
-def bits(array: jax.Array) -> jax.Array:
-    """What can be looked at of an array."""
-    return jax.random.key_data(array) if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+def bits(array: Any) -> Any:
+    """What can be looked at of an array: of random keys their data, uint32."""
+    is_key = isinstance(array, jax.Array) and jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(array) if is_key else array
 
 
 def is_same(before: jax.Array | None, after: jax.Array) -> bool:

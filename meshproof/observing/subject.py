@@ -33,11 +33,12 @@ class Subject:
         self.strategy: Any = case.strategy
         self.case = case
         self.host_batches: list[Batch] = host_batches(self.strategy.batches(STEPS), STEPS)
-        mask, fields = case.contract.mask, sorted(path for path, _ in leaves(self.host_batches[0]))
-        if mask is not None and mask not in fields:
-            raise ValueError(
-                f"Contract.mask is {mask!r}, expected a field of the batches, which have {', '.join(fields)}"
-            )
+        if (mask := case.contract.mask) is not None:
+            fields = {path: None for batch in (self.host_batches[0], self.batches[0]) for path, _ in leaves(batch)}
+            if mask not in fields:
+                raise ValueError(
+                    f"Contract.mask is {mask!r}, expected a field of the batches, which have {', '.join(fields)}"
+                )
         check_repeated(self.host_batches, host_batches(self.strategy.batches(STEPS), STEPS))
 
     def has(self, member: str) -> bool:
@@ -94,8 +95,22 @@ class Subject:
         return returned
 
     def tree(self, part: Part, state: Any) -> Tree:
-        """A part of a state as the strategy shows it. Raises ``TypeError`` where that is no canonical tree."""
-        return canonical(getattr(self.strategy, part)(state), part)
+        """A part of a state as the strategy shows it. Raises ``TypeError`` where that is no canonical tree.
+
+        Raises ``ValueError`` where auxiliary state also stands in another part.
+        """
+        shown = canonical(getattr(self.strategy, part)(state), part)
+        others: tuple[Part, ...] = ("parameters", "optimizer_state") if part == "auxiliary" else ()
+        for other in filter(self.has, others):
+            tree = self.tree(other, state)
+            paths = {id(array): path for path, array in leaves(tree)}
+            for path, array in leaves(shown):
+                if id(array) in paths:
+                    raise ValueError(
+                        f"auxiliary has at {path!r} the array that {other} has at {paths[id(array)]!r}, expected each "
+                        f"array in one part; leave it out of one of them, or copy it where both start from one"
+                    )
+        return shown
 
     @cached_property
     def model(self) -> tuple[str, ...]:

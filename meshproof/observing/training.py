@@ -107,8 +107,10 @@ def _forward(subject: Subject, state: Any, batch: Any) -> float:
 
 
 def _numbers(subject: Subject, state: Any, metrics: Mapping[str, Any]) -> Step:
-    parameters, moments = (subject.host(subject.tree(part, state)) if subject.has(part) else {} for part in STATE)
-    return Step(loss_of(metrics), parameters, moments, other_metrics(metrics))
+    parameters, moments, auxiliary = (
+        subject.host(subject.tree(part, state)) if subject.has(part) else {} for part in (*STATE, "auxiliary")
+    )
+    return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)
 
 
 def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:

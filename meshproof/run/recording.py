@@ -161,13 +161,14 @@ def _unseen(value: Facet | Seen[Any], place: str = "") -> Iterator[tuple[str, st
 
 def _shardings(after: Layouts, mesh: Mapping[str, int]) -> dict[str, Any]:
     """Layouts by canonical path (``optimizer_state/…`` if a parameter has the same one), else by JAX's key path."""
-    parameters, state, arrays = (
+    parameters, state, auxiliary, arrays = (
         {leaf.path: leaf for leaf in _known(part) or ()}
-        for part in (after.parameters, after.optimizer_state, after.arrays)
+        for part in (after.parameters, after.optimizer_state, after.auxiliary, after.arrays)
     )
     named = parameters | {
         f"optimizer_state/{path}" if path in parameters else path: leaf for path, leaf in state.items()
     }
+    named |= {f"auxiliary/{path}": leaf for path, leaf in auxiliary.items()}
     return {
         path: {
             "spec": leaf.spec,

@@ -72,13 +72,24 @@ def test_odd_promises_are_refused(promises, words):
     ("line", "words"),
     [
         (("all_reduce", ("data",), "gradients", 8), "lists 'all_reduce' .* expected one of .*'all-reduce'"),
-        (("all-reduce", ("data",), "statistics", 8), "lists 'statistics' .* expected one of .*'gradients'"),
+        (("all-reduce", ("data",), "moments", 8), "lists 'moments' .* expected one of .*'gradients'"),
     ],
 )
 def test_words_that_no_clause_knows_are_refused(line, words):
     """A budget is judged by what its lines say that they move: a word of one's own would hide its line."""
     with pytest.raises(ValueError, match=words):
         Contract(step=(Communication(*line),))
+
+
+def test_dtypes_are_known_and_found_by_part_and_path():
+    """An unknown one is refused where it is written; the first pattern wins, and what none matches is float32."""
+    contract = Contract(dtypes={"parameters/*": "bfloat16", "*/mu/*": "float16"})
+    assert contract.dtype("parameters", "dense/kernel") == "bfloat16"
+    assert contract.dtype("optimizer_state", "mu/dense/kernel") == "float16"
+    assert contract.dtype("optimizer_state", "nu/dense/kernel") == "float32"
+    assert contract.unmatched("dtypes", ["parameters/dense/kernel"]) == ["*/mu/*"]
+    with pytest.raises(ValueError, match=r"Contract.dtypes\['\*'\] is 'half'; expected one of .*'bfloat16'"):
+        Contract(dtypes={"*": "half"})
 
 
 def test_axes_may_stand_in_any_order():

@@ -87,7 +87,11 @@ def test_imports_keep_their_contracts():
         ("meshproof/measures/memory.py", "reference_impl.mapping", "The instruments never import an implementation"),
         ("reference_impl/mapping.py", "meshproof.measures.numerics", "The book needs the contract only"),
         ("reference_impl/truth/mlp.py", "meshproof", "The book needs the contract only"),
-        ("meshproof/contract.py", "meshproof.measures.memory", "The contract and the census need nothing of the house"),
+        (
+            "meshproof/contract/promises.py",
+            "meshproof.measures.memory",
+            "The contract and the census need nothing of the house",
+        ),
         ("meshproof/hlo/shapes.py", "meshproof.contract", "The contract and the census need nothing of the house"),
         ("reference_impl/truth/mlp.py", "jax.numpy", "Truth is not computed by what it judges"),
         ("reference_impl/truth/optimizers.py", "optax", "Truth is not computed by what it judges"),

@@ -111,9 +111,7 @@ def test_what_no_run_can_start_from_is_named(member, returned, words):
 
 def test_a_mask_that_no_batch_has_is_named():
     """With the fields that there are."""
-    with pytest.raises(
-        ValueError, match=r"Contract\.mask is 'padding', expected a field of the batches, .* x, y"
-    ):
+    with pytest.raises(ValueError, match=r"Contract\.mask is 'padding', expected a field of the batches, .* x, y"):
         observe(case(odd(contract=Contract(mask="padding"))))
 
 

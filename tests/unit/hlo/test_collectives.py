@@ -5,7 +5,7 @@ import re
 import pytest
 
 from meshproof.hlo import HloError, census
-from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from tests.unit.hlo.texts import ADD, all_reduce, module, stored
 
 MESH = {"data": 2, "model": 4}
@@ -157,7 +157,7 @@ def test_host_transfers_are_not_collectives() -> None:
     assert census(text, MESH) == ()
 
 
-def test_host_memory_is_reached_by_transfers() -> None:
+def test_host_memory_is_counted_apart() -> None:
     """What a program takes from, leaves in, and copies to or from host memory; memory of any other space is none."""
     text = module(
         """%p = f32[64]{0} parameter(0)
@@ -166,12 +166,11 @@ def test_host_memory_is_reached_by_transfers() -> None:
         %near = (f32[64]{0:S(1)}, f32[64]{0}, u32[]) copy-start(%p)
         ROOT %x = f32[64]{0} copy(%p)"""
     )
-    [copied] = host_transfers(text)
-    assert copied.startswith("copy-start out ")
+    assert host_memory(text) == HostMemory(arguments=0, results=0, copies=1)
     header, body = text.split("\n", 1)
     layout = ", entry_computation_layout={(f32[64]{0:S(5)}, f32[8]{0:S(5)})->f32[64]{0:S(5)}}"
-    taken, left = host_transfers(f"{header}{layout}\n{body}")[1:]
-    assert taken.startswith("2 of the arguments in host memory") and left.startswith("1 of the results in host memory")
+    assert host_memory(f"{header}{layout}\n{body}") == HostMemory(arguments=2, results=1, copies=1)
+    assert host_transfers(text) == ()
 
 
 def test_unknown_element_type_is_refused() -> None:

@@ -64,6 +64,15 @@ def test_a_state_that_is_kept_narrow_is_seen():
     assert read(lambda state: state, {"mu": jnp.ones((4, 4), jnp.bfloat16)}).keys() == {"bf16"}
 
 
+def test_products_and_sums_are_counted():
+    """Whatever they make of what is narrow; what takes number by number is none."""
+    narrow = jnp.ones((4, 4), jnp.bfloat16)
+    assert read(lambda x: (x[:2].T * 2).astype(jnp.float32), narrow)["bf16"].summed == 0
+    assert read(lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32), narrow)["bf16"].summed == 1
+    assert read(lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (0,)), narrow)["bf16"].summed == 1
+    assert read(half, ROWS)["bf16"].summed == 1
+
+
 def test_without_places_the_name_is_told():
     """A text that was printed without them."""
     [seen] = floats(jax.jit(jnp.sin).lower(ROWS).as_text("hlo"))

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from meshproof.hlo import HloError, census
 from meshproof.hlo.arrays import element_types, held_arrays
-from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.host_transfers import host_memory, host_transfers
 from meshproof.hlo.products import products
 from tests.fuzzing import bounded, damaged, fuzz
 from tests.unit.hlo.texts import STORED, counted, stored
@@ -78,7 +78,7 @@ def read(reader, *arguments):
 def test_any_damage_is_read_or_refused(text):
     """Whatever happened to a line, every reader of compiled text reads it or raises an `HloError`."""
     read(census, text.whole, text.mesh)
-    for reader in (host_transfers, held_arrays, element_types, products):
+    for reader in (host_transfers, host_memory, held_arrays, element_types, products):
         read(reader, text.whole)
 
 

@@ -1,0 +1,226 @@
+"""What a strategy promises, as data: layouts by leaf path and a communication budget.
+
+An implementation needs to import only this module. It starts no JAX backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from jax.sharding import Mesh
+
+from meshproof.contract.promises import (
+    COMPUTE_DTYPES,
+    ELEMENT_TYPES,
+    Communication,
+    Contract,
+    Operation,
+    Part,
+    Payload,
+    spec_axes,
+)
+
+__all__ = [
+    "COMPUTE_DTYPES",
+    "ELEMENT_TYPES",
+    "Batch",
+    "Communication",
+    "Contract",
+    "Direction",
+    "Evaluation",
+    "Leaves",
+    "ModelFlops",
+    "Operation",
+    "Part",
+    "Payload",
+    "ReferenceTrajectory",
+    "Slot",
+    "Step",
+    "Strategy",
+    "Trajectory",
+    "Tree",
+    "Truth",
+    "leaves",
+    "nest",
+    "spec_axes",
+]
+
+Tree = Mapping[str, Any]
+"""A canonical tree: nested dicts with string keys and arrays at the leaves."""
+
+Leaves = dict[str, np.ndarray]
+"""A canonical tree, flat: path (``dense_0/kernel``) to host array."""
+
+Batch = Mapping[str, Any]
+"""One batch by field name; the leading dimension of every field is the global batch B."""
+
+Direction = Literal["forward", "backward", "weights"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One entry of a pipeline's schedule: in ``tick``, ``stage`` takes ``microbatch`` in ``direction``.
+
+    In a schedule with ``"weights"`` slots, ``"backward"`` computes the gradient of the stage's input only, and
+    ``"weights"``, later, those of its weights. ``chunk`` numbers the groups of layers of one stage. A tick is the time
+    of one slot; a stage without a slot in a tick is idle.
+    """
+
+    tick: int
+    stage: int
+    microbatch: int
+    direction: Direction
+    chunk: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One train step: the loss before the update, the canonical leaves after it, and its other scalar metrics.
+
+    ``auxiliary`` has the data of random keys, uint32, in place of typed ones.
+    """
+
+    loss: float
+    parameters: Leaves
+    optimizer_state: Leaves
+    metrics: Leaves = field(default_factory=dict)
+    auxiliary: Leaves = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """``k`` train steps from given values, and the gradients of the first, before the optimizer."""
+
+    gradients: Leaves
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class ReferenceTrajectory:
+    """The numbers that a run must compute, in float64, and the standard deviation that float32 rounding gives each."""
+
+    value: Trajectory
+    rounding: Trajectory
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Totals over ``count`` examples: the summed ``loss`` in float64, and its ``deviation`` by float32 rounding.
+
+    ``correct`` examples are classified rightly. For ``doubtful`` ones, rounding may change the predicted class.
+    """
+
+    loss: float
+    deviation: float
+    correct: int
+    doubtful: int
+    count: int
+
+
+@dataclass(frozen=True)
+class ModelFlops:
+    """Floating-point operations that a model needs for one global batch: ``forward``, and in a whole train ``step``.
+
+    ``formula`` names the formula, of shapes only: recomputation and compiler rewrites do not count.
+    """
+
+    forward: float
+    step: float
+    formula: str
+
+
+class Truth(Protocol):
+    """The numbers that one model, loss and optimizer must compute. It uses no JAX.
+
+    A trainer that brings none may bring ``single_device``; see `Strategy`.
+
+    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes.
+    """
+
+    def initial_parameters(self) -> Tree:
+        """Canonical float32 start values, the same on every version of the stack."""
+
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> ReferenceTrajectory:
+        """Train one step per batch from ``parameters``."""
+
+
+class Strategy(Protocol):
+    """A trainer under test. Only ``init``, ``train_step`` and ``batches`` are needed beside the names.
+
+    Optional members beyond these: ``variant`` (str, a modifier in the case's id: ``adam``), ``mesh_axes``
+    (ordered axis name to size, so that the case has a name before JAX has devices), ``make_mesh(devices)``,
+    ``load(parameters)`` (a state that holds these canonical values), ``truth`` (a `Truth`), ``evaluate(state, batch)``
+    (of a host batch of any number of examples up to the usual: ``{"loss", "correct"}``, each as the pair of its sum
+    over the examples and their number), of a strategy in ``shard_map`` ``unchecked_gradients`` (``gradients`` with
+    ``check_vma=False``), of a pipeline its ``schedule`` (`Slot` entries in the order of their ticks), and
+    ``at_rest(state)``: ``{"parameters": tree, "optimizer_state": tree}`` of the arrays that are really on the devices,
+    if those are not the canonical ones, as in a pipeline that stacks its layers: the canonical ones may then be host
+    arrays. Also ``auxiliary(state)``: the canonical tree of what a state has beside parameters and optimizer state, as
+    running statistics, an average of the parameters, a loss scale, random keys; no array of it is in another part. And
+    ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf) with
+    ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis),
+    ``draws`` (whether a step draws random numbers, as dropout does), ``without_draws()`` (the same trainer with all
+    rates at 0: a case of its own, whose numbers are held to float64), and ``model_flops`` (`ModelFlops`, for the
+    utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
+    with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
+    """
+
+    name: str
+    framework: str
+    model: str
+    contract: Contract
+
+    @property
+    def mesh(self) -> Mesh:
+        """The device mesh."""
+
+    def init(self, key: Any) -> Any:
+        """A state that is sharded as it is made. If it is jitted, or has ``lower``, its program is read too (MEM-3)."""
+
+    def batches(self, count: int) -> Iterable[Batch]:
+        """``count`` host batches, the same in every call."""
+
+    def shard_batch(self, batch: Batch) -> Any:
+        """The batch on its devices: a dict of the same fields."""
+
+    def train_step(self, state: Any, batch: Any) -> tuple[Any, Mapping[str, Any]]:
+        """One jitted step that donates ``state``; the metrics hold at least ``loss``."""
+
+    def loss(self, state: Any, batch: Any) -> Any:
+        """The jitted forward pass: the scalar mean loss of the global batch."""
+
+    def gradients(self, state: Any, batch: Any) -> Tree:
+        """The global batch's gradients as a canonical tree, before the optimizer."""
+
+    def parameters(self, state: Any) -> Tree:
+        """The parameters as a canonical tree of global arrays, in model order: failures name the first leaf in it."""
+
+    def optimizer_state(self, state: Any) -> Tree:
+        """The optimizer state as a canonical tree of global arrays."""
+
+
+def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a canonical tree with their paths, in insertion order. Raises ``TypeError`` on a list of arrays."""
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}/")
+        elif isinstance(value, list | tuple) and any(hasattr(entry, "shape") for entry in value):
+            raise TypeError(f"{path} is a {type(value).__name__} of arrays: a canonical tree has only dicts above them")
+        else:
+            yield path, value
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The canonical tree of these leaves by path: the inverse of `leaves`."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return tree

@@ -1,0 +1,342 @@
+"""What healthy trainers keep beside parameters and moments: ``pytest suites/ --impl tests.healthy.kept``."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import PartitionSpec as P
+
+from meshproof.contract import Communication, Contract
+from tests.healthy.idioms import COUNT, GRADIENTS, Trainer
+
+WHOLE = {"*": P()}
+
+
+class Keeps(Trainer):
+    """A trainer whose state has more, and shows it."""
+
+    @property
+    def contract(self):
+        """All of it is replicated."""
+        return replace(super().contract, auxiliary=WHOLE)
+
+
+class Averages(Keeps):
+    """An average of the parameters."""
+
+    name = "averages"
+
+    def start(self, parameters):
+        """From the parameters themselves."""
+        return super().start(parameters) | {"average": jax.tree.map(jnp.copy, parameters)}
+
+    def step(self, state, batch):
+        """A hundredth of the way."""
+        new, metrics = super().step(state, batch)
+        return new | {"average": optax.incremental_update(new["parameters"], state["average"], 0.01)}, metrics
+
+    def auxiliary(self, state):
+        """By the names of the parameters."""
+        return {"average": state["average"]}
+
+
+class DrawsKeys(Keeps):
+    """Random keys as JAX makes them now, and as it made them, and a count of the steps."""
+
+    name = "draws_keys"
+    make_key = staticmethod(jax.random.key)
+
+    def init(self, key):
+        """A stream of the key that it is handed."""
+        return super().init(key) | {"key": self.everywhere(jax.random.fold_in(key, 1))}
+
+    def start(self, parameters):
+        """Where it is handed none."""
+        raw = jax.random.PRNGKey(3)
+        return super().start(parameters) | {"key": self.make_key(7), "raw": raw, "count": jnp.zeros((), jnp.int32)}
+
+    def everywhere(self, key):
+        """On every device."""
+        return jax.device_put(key, jax.sharding.NamedSharding(self.mesh, P()))
+
+    def step(self, state, batch):
+        """Each moves on."""
+        new, metrics = super().step(state, batch)
+        key, raw = jax.random.split(state["key"], 2)[0], jax.random.split(state["raw"], 2)[0]
+        return new | {"key": key, "raw": raw, "count": state["count"] + 1}, metrics | {"key": key}
+
+    def auxiliary(self, state):
+        """All three."""
+        return {name: state[name] for name in ("key", "raw", "count")}
+
+
+class HidesKeys(DrawsKeys):
+    """Shows none of them, and promises nothing."""
+
+    name = "hides_keys"
+    auxiliary = None
+
+    @property
+    def contract(self):
+        """Of the rest."""
+        return replace(super().contract, auxiliary=None)
+
+
+class KeysOfTheOptimizer(Trainer):
+    """Keeps its keys among the optimizer's state, of a typed and of a raw kind, some of them for each layer."""
+
+    name = "keys_of_the_optimizer"
+    optimizer = optax.chain(optax.scale_by_adam(), optax.add_noise(0.0, 0.0, 5), optax.scale(-1e-2))
+
+    def start(self, parameters):
+        """With a stack of keys."""
+        return super().start(parameters) | {"layers": jax.random.split(jax.random.key(1), 3)}
+
+    def optimizer_state(self, state):
+        """With them."""
+        noise = state["optimizer"][1]
+        return super().optimizer_state(state) | {"noise": noise.rng_key, "layers": state["layers"]}
+
+
+class Normalises(Keeps):
+    """Batch normalisation over all devices, with running statistics for evaluation."""
+
+    name = "normalises"
+    statistics = Communication("all-reduce", ("data",), "statistics", 4 * 3 * 32)
+
+    @property
+    def contract(self):
+        """A mean, and a variance with a mean of its own; their gradients in the backward pass."""
+        own = super().contract
+        return replace(own, forward=(*own.forward, self.statistics), step=(*own.step, *[self.statistics] * 2))
+
+    def start(self, parameters):
+        """Of 32 features."""
+        return super().start(parameters) | {"mean": jnp.zeros(32), "var": jnp.ones(32)}
+
+    def mean_loss(self, w, batch):
+        """Without what becomes of the statistics."""
+        return self.normalised(w, batch)[0]
+
+    def normalised(self, w, batch):
+        """The loss, and mean and variance of the batch."""
+        h = batch["x"] @ w["hidden"]
+        mean, var = h.mean(0), h.var(0)
+        out = jnp.tanh((h - mean) * jax.lax.rsqrt(var + 1e-5)) @ w["out"]
+        return jnp.mean((out - batch["y"]) ** 2), {"mean": mean, "var": var}
+
+    def step(self, state, batch):
+        """Statistics as flax.nnx.BatchNorm has them, with a momentum of 0.9."""
+        (value, seen), gradients = jax.value_and_grad(self.normalised, has_aux=True)(state["parameters"], batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        running = {name: 0.9 * state[name] + 0.1 * of for name, of in seen.items()}
+        parameters = optax.apply_updates(state["parameters"], updates)
+        return {"parameters": parameters, "optimizer": optimizer} | running, {"loss": value}
+
+    def auxiliary(self, state):
+        """The running statistics."""
+        return {"mean": state["mean"], "var": state["var"]}
+
+
+class Factored(Trainer):
+    """Adafactor, of which a matrix has two vectors, and what it does not use is an array of one element."""
+
+    name = "adafactor"
+    optimizer = optax.adafactor(1e-2, min_dim_size_to_factor=8)
+
+    def start(self, parameters):
+        """With a bias, which is not factored."""
+        return super().start(parameters | {"bias": jnp.zeros(8)} if "bias" not in parameters else parameters)
+
+    def mean_loss(self, w, batch):
+        """With the bias."""
+        return jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] + w["bias"] - batch["y"]) ** 2)
+
+    @property
+    def contract(self):
+        """The bias is reduced, too, and the norm of each update."""
+        bias = Communication("all-reduce", ("data",), "gradients", 4 * 8)
+        own = super().contract
+        return replace(own, step=(*own.step, bias))
+
+    def optimizer_state(self, state):
+        """Of its first link."""
+        of = state["optimizer"][0]
+        return {"count": of.count, "v_row": of.v_row, "v_col": of.v_col, "v": of.v}
+
+
+class FactoredInShards(Factored):
+    """FSDP with Adafactor: a row statistic is sharded as the rows are, a column statistic is whole."""
+
+    name = "adafactor_in_shards"
+
+    def step(self, state, batch):
+        """Each leaf stays as it is sharded."""
+        new, metrics = super().step(state, batch)
+        return jax.lax.with_sharding_constraint(new, self.shardings(new)), metrics
+
+    @property
+    def contract(self):
+        """Layouts alone."""
+        rows = {"bias": P(), "*": P("data", None)}
+        statistics = {"v_row/bias": P(), "v_row/*": P("data"), "*": P()}
+        return Contract(parameters=rows, optimizer_state=statistics, batch={"*": P("data")})
+
+    def shardings(self, state):
+        """By name and rank: what has two dimensions, and the statistics of rows."""
+
+        def sharding(path, leaf):
+            of_rows = ".v_row" in jax.tree_util.keystr(path) and leaf.size > 1
+            return jax.sharding.NamedSharding(self.mesh, P("data") if of_rows or leaf.ndim == 2 else P())
+
+        return jax.tree_util.tree_map_with_path(sharding, state)
+
+    def load(self, parameters):
+        """By those."""
+        state = self.start(jax.tree.map(jnp.asarray, dict(parameters)))
+        return jax.device_put(state, self.shardings(state))
+
+
+class Masters(Keeps):
+    """Parameters in bfloat16, of which float32 masters are trained; products in bfloat16."""
+
+    name = "masters"
+
+    @property
+    def contract(self):
+        """A gradient is reduced before it is cast, for the CPU: both are listed as XLA has them there."""
+        narrow = {"parameters/*": "bfloat16"}
+        return replace(super().contract, dtypes=narrow, compute_dtype="bfloat16")
+
+    def start(self, parameters):
+        """The master is what was drawn."""
+        master = jax.tree.map(lambda w: w.astype(jnp.float32), parameters)
+        return {"parameters": self.cast(master), "master": master, "optimizer": self.optimizer.init(master)}
+
+    def cast(self, tree):
+        """To what is computed with."""
+        return jax.tree.map(lambda w: w.astype(jnp.bfloat16), tree)
+
+    def mean_loss(self, w, batch):
+        """A float32 loss."""
+        out = jnp.tanh(batch["x"].astype(jnp.bfloat16) @ w["hidden"]) @ w["out"]
+        return jnp.mean((out.astype(jnp.float32) - batch["y"]) ** 2)
+
+    def step(self, state, batch):
+        """The master moves, and is rounded."""
+        value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
+        wide = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+        updates, optimizer = self.optimizer.update(wide, state["optimizer"], state["master"])
+        master = optax.apply_updates(state["master"], updates)
+        return {"parameters": self.cast(master), "master": master, "optimizer": optimizer}, {"loss": value}
+
+    def auxiliary(self, state):
+        """The masters."""
+        return {"master": state["master"]}
+
+
+class StoredNarrow(Masters):
+    """The same, with products in float32, and a first moment in bfloat16."""
+
+    name = "stored_narrow"
+    optimizer = optax.adamw(1e-2, mu_dtype=jnp.bfloat16)
+
+    @property
+    def contract(self):
+        """Says so."""
+        narrow = {"parameters/*": "bfloat16", "optimizer_state/mu/*": "bfloat16"}
+        return replace(super().contract, dtypes=narrow, compute_dtype="float32")
+
+    def mean_loss(self, w, batch):
+        """Cast once, where it is used."""
+        return Trainer.mean_loss(self, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), w), batch)
+
+
+class Pads(Trainer):
+    """A loader that fills the last batch up, and says which of its rows count."""
+
+    name = "pads"
+    moves = (GRADIENTS, COUNT)
+
+    @property
+    def contract(self):
+        """With its mask."""
+        return replace(super().contract, mask="counts")
+
+    def batch(self, draws):
+        """Some rows are padding from the start, unevenly."""
+        return super().batch(draws) | {"counts": (np.arange(64) % 7 < 5).astype(np.float32)}
+
+    def shard_batch(self, batch):
+        """Zeros to the next multiple of the devices."""
+        lacking = -len(batch["x"]) % self.mesh_axes["data"]
+        widths = {name: [(0, lacking)] + [(0, 0)] * (np.ndim(value) - 1) for name, value in batch.items()}
+        return super().shard_batch({name: np.pad(value, widths[name]) for name, value in batch.items()})
+
+    def mean_loss(self, w, batch):
+        """Of the rows that count."""
+        of = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
+        return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
+
+
+class Offloads(Trainer):
+    """Keeps Adam's moments in the host's memory between steps."""
+
+    name = "offloads"
+    kind = "pinned_host"
+
+    @property
+    def contract(self):
+        """Says where."""
+        return replace(super().contract, memory={f"optimizer_state/{moment}/*": self.kind for moment in ("mu", "nu")})
+
+    def moved(self, optimizer, kind):
+        """Both moments, to a kind of memory."""
+        there = jax.sharding.NamedSharding(self.mesh, P(), memory_kind=kind)
+        adam = optimizer[0]
+        mu, nu = jax.device_put((adam.mu, adam.nu), there)
+        return (adam._replace(mu=mu, nu=nu), *optimizer[1:])
+
+    def load(self, parameters):
+        """To the host at once."""
+        state = super().load(parameters)
+        return state | {"optimizer": self.moved(state["optimizer"], self.kind)}
+
+    def step(self, state, batch):
+        """There and back."""
+        new, metrics = super().step(state | {"optimizer": self.moved(state["optimizer"], "device")}, batch)
+        return new | {"optimizer": self.moved(new["optimizer"], self.kind)}, metrics
+
+
+PROVED = {
+    "averages": {"AUX-1", "NUM-3"},
+    "draws_keys": {"AUX-1", "NUM-3"},
+    "pads": {"ERR-1", "NUM-3"},
+    "offloads": {"SHD-11", "CMP-2", "NUM-3"},
+    "normalises": {"AUX-1", "NUM-3", "COM-1", "COM-2", "COM-11"},
+    "masters": {"AUX-1", "COM-2", "COM-11"},
+    "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
+}
+"""Clauses that must be proved, by trainer. The numbers of what is kept in bfloat16 cannot be judged by one device."""
+
+
+def strategies():
+    """All of them."""
+    return [
+        kind()
+        for kind in (
+            Averages,
+            DrawsKeys,
+            HidesKeys,
+            KeysOfTheOptimizer,
+            Normalises,
+            Factored,
+            FactoredInShards,
+            Masters,
+            StoredNarrow,
+            Pads,
+            Offloads,
+        )
+    ]

@@ -64,11 +64,11 @@ class Contract:
 
     ``compute_dtype`` is that of products and activations, while parameters, optimizer state, auxiliary state, gradients
     and loss are float32, but where ``dtypes`` says otherwise: it maps patterns of ``PART/PATH`` (``parameters/*``) to
-    what leaves are kept in. A parameter that is kept in less, and that training changes, is the rounding of a float32 master in the optimizer or auxiliary state. ``memory`` maps
-    such patterns to JAX's memory kinds (``pinned_host``), for leaves that are not kept in the device's own. Where a
-    parameter or a gradient is cast is left open, so it may move in either dtype, as ``step`` lists it.
-    ``rematerialises``: the backward pass recomputes activations that the forward pass did not keep. ``spared`` is the
-    least number of bytes of temporary memory per device that this saves.
+    what leaves are kept in. A parameter that is kept in less, and that training changes, is the rounding of a float32
+    master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds (``pinned_host``),
+    for leaves that are not kept in the device's own. Where a parameter or a gradient is cast is left open, so it may
+    move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations that the
+    forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this saves.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None

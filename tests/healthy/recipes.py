@@ -1,0 +1,99 @@
+"""Optimizers and loops of today under data parallelism: ``pytest suites/ --impl tests.healthy.recipes``."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from .trainer import LOSS, Functional, moves
+
+
+class DataParallel(Functional):
+    """Everything on every device but the batch."""
+
+    forward_moves = (LOSS,)
+    step_moves = (moves("all-reduce", "gradients", (16, 32), (32, 8)), LOSS)
+
+
+class Lion(DataParallel):
+    """One moment, and only signs of it."""
+
+    name = "lion"
+    optimizer = optax.lion(1e-3, weight_decay=1e-2)
+
+
+class Adafactor(DataParallel):
+    """Statistics of rows and columns; what a leaf does not use of them is a placeholder."""
+
+    name = "adafactor"
+    optimizer = optax.adafactor(1e-2, min_dim_size_to_factor=8)
+
+
+class ScheduleFree(DataParallel):
+    """Trains at one point and keeps another."""
+
+    name = "schedule_free"
+    optimizer = optax.contrib.schedule_free_adamw(1e-2, warmup_steps=2)
+
+
+class Muon(DataParallel):
+    """Orthogonal updates of matrices."""
+
+    name = "muon"
+    optimizer = optax.contrib.muon(1e-2)
+
+
+class Injected(DataParallel):
+    """A rate that lives in the state, where a sweep can set it."""
+
+    name = "injected_rate"
+    optimizer = optax.inject_hyperparams(optax.adamw)(learning_rate=optax.linear_schedule(1e-2, 0.0, 10))
+
+
+class Guarded(DataParallel):
+    """Skips a step whose gradients are not finite."""
+
+    name = "guarded"
+    optimizer = optax.apply_if_finite(optax.adamw(1e-2), 3)
+
+
+class MaskedDecay(DataParallel):
+    """Clips, decays matrices only, and follows a schedule."""
+
+    name = "masked_decay"
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.scale_by_adam(),
+        optax.add_decayed_weights(1e-2, mask={"hidden": True, "out": False}),
+        optax.scale_by_learning_rate(optax.warmup_cosine_decay_schedule(0.0, 1e-2, 2, 10)),
+    )
+
+
+class Accumulated(DataParallel):
+    """Gradients of four microbatches, summed in a scan; every device takes a part of each."""
+
+    name = "accumulated"
+    microbatches = 4
+    promises = {"microbatches": 4}
+    step_moves = tuple(
+        moves(line.operation, line.payload, (line.bytes // 4,), times=4) for line in DataParallel.step_moves
+    )
+
+    def value_and_gradients(self, w, batch):
+        """The mean over microbatches."""
+
+        def split(rows):
+            parts = rows.reshape(-1, self.microbatches, *rows.shape[1:]).swapaxes(0, 1)
+            return jax.lax.with_sharding_constraint(parts, self.on_mesh(None, "data"))
+
+        def add(total, part):
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(self.mean_loss)(w, part)), None
+
+        zeros = (jnp.zeros((), batch["x"].dtype), jax.tree.map(jnp.zeros_like, w))
+        total, _ = jax.lax.scan(add, zeros, jax.tree.map(split, batch))
+        return jax.tree.map(lambda value: value / self.microbatches, total)
+
+
+def strategies():
+    """All of them."""
+    kinds = (Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated)
+    return [kind() for kind in kinds]

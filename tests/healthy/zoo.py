@@ -1,0 +1,10 @@
+"""Every healthy trainer: ``pytest suites/ --impl tests.healthy.zoo``."""
+
+from . import contexts, equinox_trainers, idioms, language_models, linen, manual, nnx_trainers, recipes, sharded
+
+FAMILIES = (idioms, recipes, language_models, sharded, manual, contexts, equinox_trainers, linen, nnx_trainers)
+
+
+def strategies():
+    """Of all families."""
+    return [strategy for family in FAMILIES for strategy in family.strategies()]

@@ -8,7 +8,7 @@ import optax
 from jax.sharding import PartitionSpec as P
 
 from meshproof.contract import Contract
-from tests.healthy.trainer import Trainer
+from tests.healthy.idioms import Trainer
 from tests.saboteurs.planting import plant_stranger
 from tests.saboteurs.strangers import WHOLE
 

@@ -9,8 +9,7 @@ import optax
 from jax.sharding import PartitionSpec as P
 
 from meshproof.contract import Contract
-from tests.healthy.idioms import Clipped
-from tests.healthy.trainer import GRADIENTS, LOSS, Trainer
+from tests.healthy.idioms import GRADIENTS, LOSS, Clipped, Trainer
 from tests.saboteurs.planting import plant_stranger
 
 WHOLE = {"*": P()}

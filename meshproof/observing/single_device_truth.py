@@ -173,10 +173,11 @@ def deviations(true: Trajectory, draws: Sequence[Trajectory], devices: int) -> T
 def deviation(true: Any, draws: Sequence[Any], roundings: int) -> np.ndarray:
     """Of one array, element by element: the root mean square of the draws' errors and that many roundings to float32.
 
-    Whole numbers are not rounded.
+    Whole numbers are not rounded, nor is a sum of zeros: a moment that nothing enters is 0 in every draw.
     """
     value = np.asarray(true)
     errors = np.mean([(draw - value.astype(np.float64)) ** 2 for draw in draws], axis=0)
     if value.dtype.kind != "f":
         return np.sqrt(errors)
-    return np.sqrt(errors + roundings * np.spacing(np.abs(value).astype(np.float32)).astype(np.float64) ** 2 / 12)
+    ulp = np.spacing(np.abs(value).astype(np.float32)).astype(np.float64)
+    return np.sqrt(errors + roundings * np.where((value == 0) & (errors == 0), 0, ulp) ** 2 / 12)

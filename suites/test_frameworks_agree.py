@@ -2,7 +2,7 @@
 
 import pytest
 
-from .twins import agree_steps
+from .twins import agree_steps, needs_one_start
 
 
 def key(case):
@@ -18,5 +18,7 @@ def test_frameworks_agree(case, cases, observation, observe_also, truth, judge):
     judge.needs(case, "optimizer_state", "parameters")
     twins = [other for other in cases if other.strategy.framework == "jax" and key(other) == key(case)]
     twin = judge.counterpart(twins[0] if twins else None, "plain JAX form of this strategy")
-    own, other = judge.see(observation.training.steps), judge.see(observe_also(twin).training.steps)
+    seen = observe_also(twin)
+    needs_one_start((case, observation), (twin, seen), judge)
+    own, other = judge.see(observation.training.steps), judge.see(seen.training.steps)
     judge.numbers(agree_steps(other, own, truth.rounding.steps, (twin.id, case.id)))

@@ -4,6 +4,7 @@ import pytest
 
 from meshproof.measures.traffic import compare_traffic
 
+from .advice import NORMS, advised
 from .applicability import axes_of, data_parallel, reduces
 from .derived import REDUCTIONS, theory
 
@@ -15,21 +16,22 @@ SCALARS = 64
 def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
     batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
-    scalar metrics are reduced besides, and statistics of the batch where the auxiliary state has them: in the forward
-    pass at most twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the
-    forward pass.)"""
+    scalar metrics are reduced besides, norms of each parameter, and statistics of the batch where the auxiliary state
+    has them: in the forward pass at most twice their bytes, for a variance has a mean of its own, and in the backward
+    pass no more than in the forward pass.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
     reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
-    judge.traffic("step", (traffic for traffic in reductions if not traffic.exact))
+    judge.clear(advised("step", (traffic for traffic in reductions if not traffic.exact), observation))
     useful = {axis for part in ("batch", "parameters", "computed") for axis in axes_of(case, part)}
     judge.clear(stray(case, budget, useful))
     for line in budget:
         if line.payload == "metrics":
-            allowed = SCALARS * case.contract.microbatches
-            source = f"scalars, {SCALARS} bytes per microbatch; budget: {line}"
-            judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", source)
+            leaves = len(judge.see(observation.start.layouts.parameters))
+            allowed = SCALARS * case.contract.microbatches + NORMS * leaves
+            source = f"scalars: {SCALARS} bytes per microbatch, and norms: {NORMS} for each of {leaves} parameters"
+            judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", f"{source}; budget: {line}")
     hold_statistics(case, observation, judge)
     judge.clear(theory(case, observation, judge).reductions())
 

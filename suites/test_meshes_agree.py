@@ -2,7 +2,7 @@
 
 import pytest
 
-from .twins import agree_steps
+from .twins import agree_steps, needs_one_start
 
 
 def key(case):
@@ -24,5 +24,7 @@ def test_meshes_agree(case, cases, observation, observe_also, truth, judge):
     parameters at every step. (Only the mesh is changed.)"""
     judge.needs(case, "optimizer_state", "parameters")
     other = others(case, cases)[0]
-    own, its = judge.see(observation.training.steps), judge.see(observe_also(other).training.steps)
+    seen = observe_also(other)
+    needs_one_start((case, observation), (other, seen), judge)
+    own, its = judge.see(observation.training.steps), judge.see(seen.training.steps)
     judge.numbers(agree_steps(its, own, truth.rounding.steps, (other.id, case.id)))

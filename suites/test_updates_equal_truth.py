@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.measures.numerics import is_integer
+from meshproof.measures.numerics import cancelled, is_integer
 from meshproof.measures.numerics import judge as judge_leaves
 from meshproof.observing.seen import NotSupported
 
@@ -13,10 +13,10 @@ def judge_part(part, case, observation, truth, judge):
     """Judge one part of the state after every step."""
     judge.needs(case, part)
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
-    what = part.replace("_", " ")
+    what, zero = part.replace("_", " "), cancelled(truth)
     judge.numbers(
-        judge_leaves(getattr(seen, part), getattr(value, part), getattr(rounding, part), f"{what} after step {number}")
-        for number, (seen, value, rounding) in enumerate(steps, start=1)
+        judge_leaves(*(getattr(of, part) for of in step), f"{what} after step {number}", cancelled=zero)
+        for number, step in enumerate(steps, start=1)
     )
 
 

@@ -23,6 +23,16 @@ def updates_in_shards(case):
     return distributed(case) and (open_state or bool(updated_over(case)))
 
 
+def moments(parameters, state):
+    """By path of a parameter, one of its moments with the axes that split it: they share their last keys and shape."""
+    return {
+        parameter.path: (leaf, set(spec_axes(leaf.declared or ())))
+        for parameter in parameters
+        for leaf in state
+        if leaf.path.endswith(f"/{parameter.path}") and leaf.shape == parameter.shape
+    }
+
+
 @pytest.mark.clause("COM-3", applies=updates_in_shards)
 def test_zero_reduces_and_gathers_once(case, observation, judge):
     """Over an axis that shards optimizer state but no parameter, every gradient byte MUST be reduced once and every
@@ -35,8 +45,8 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         judge.traffic(what, (traffic for traffic in seen if not traffic.exact))
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]
         judge.clear(f"{what}: expected no gathered parameters; budget: {line}" for line in gathers if what == "forward")
-    leaves = judge.see(observation.start.layouts.optimizer_state)
-    split = {leaf.path.partition("/")[2]: (leaf, set(spec_axes(leaf.declared or ()))) for leaf in leaves}
+    layouts = observation.start.layouts
+    split = moments(judge.see(layouts.parameters), judge.see(layouts.optimizer_state))
     lacked = 0
     for leaf, axes in split.values():
         in_use = leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)

@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from meshproof.cases import Case
-from meshproof.contract import Step
+import numpy as np
+
+from meshproof.cases import Case, has_member
+from meshproof.contract import Step, leaves
+from meshproof.judging.judge import Judge
 from meshproof.measures.numerics import VACUOUS, Verdict, agree
 from meshproof.observing.brought_truth import digest
+from meshproof.observing.observation import Observation
+from meshproof.observing.seen import NotSupported
 from meshproof.observing.subject import STEPS
 
 
@@ -54,6 +59,18 @@ def start(case: Case) -> str:
     """A digest of the start values and the examples that a case trains from."""
     strategy: Any = case.strategy
     return digest([strategy.truth.initial_parameters(), *strategy.batches(STEPS)])
+
+
+def needs_one_start(one: tuple[Case, Observation], two: tuple[Case, Observation], judge: Judge) -> None:
+    """Ends the test as not supported if two trainers start from other parameters: then they need not agree.
+
+    Of those that bring a truth, both were started from its values.
+    """
+    if all(has_member(case.strategy, "truth") for case, _ in (one, two)):
+        return
+    left, right = (dict(leaves(judge.see(seen.start.parameters))) for _, seen in (one, two))
+    if left.keys() != right.keys() or not all(np.array_equal(left[path], right[path]) for path in left):
+        judge.see(NotSupported(f"{two[0].id} starts from other parameters: bring a truth, whose values both load"))
 
 
 def agree_steps(

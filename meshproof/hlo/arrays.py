@@ -5,18 +5,42 @@ stored.
 """
 
 from meshproof.hlo.errors import HloError
+from meshproof.hlo.module import CALLERS, Instruction
 from meshproof.hlo.parser import parse
-from meshproof.hlo.shapes import Shape
+from meshproof.hlo.shapes import BITS, Shape
+
+HANDS_ON = frozenset({*CALLERS, "tuple", "get-tuple-element", "opt-barrier"})
+"""These have several values, or run other computations, whose instructions are read there."""
 
 
 def element_types(text: str) -> set[str]:
-    """The element types, such as ``f32``, of all that a program computes and that has more than one element.
+    """The element types, such as ``f32``, of the arrays that a program takes in, and of what it makes of wider floats.
 
-    Raises `HloError` for text that cannot be read.
+    Of numbers that it makes of integers, truth values and constants alone, as a mask or an accuracy, there is no wider
+    value that they could have lost digits of. Raises `HloError` for text that cannot be read.
     """
-    return {
-        shape.dtype for instruction in parse(text).instructions for shape in instruction.shapes if shape.elements > 1
+    module = parse(text)
+    taken = {
+        shape.dtype
+        for instruction in module.entry.instructions
+        if instruction.opcode == "parameter"
+        for shape in instruction.shapes
+        if shape.elements > 1
     }
+    return taken.union(*(narrowed(instruction) for instruction in module.instructions))
+
+
+def narrowed(instruction: Instruction) -> set[str]:
+    """The floats that an instruction makes of wider ones. What hands on several values as they are makes none."""
+    if instruction.opcode in HANDS_ON:
+        return set()
+    widest = max((BITS[name] for read in instruction.operands for name in floats_of(read)), default=0)
+    return {name for name in floats_of(instruction) if BITS[name] < widest}
+
+
+def floats_of(instruction: Instruction) -> set[str]:
+    """The floating-point types of its result, where that has more than one element."""
+    return {s.dtype for s in instruction.shapes if s.elements > 1 and s.dtype.startswith(("f", "bf"))}
 
 
 def held_arrays(text: str) -> set[Shape]:

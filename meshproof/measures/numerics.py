@@ -7,7 +7,7 @@ independent errors E‖error‖² = ‖deviations‖², so a correct run stays n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf, isfinite, sqrt
 from typing import Any
 
@@ -38,12 +38,18 @@ Observed = Mapping[str, Any]
 
 
 def judge(
-    observed: Observed, truth: Leaves, rounding: Leaves, part: str = "leaves", vacuous: float = VACUOUS
+    observed: Observed,
+    truth: Leaves,
+    rounding: Leaves,
+    part: str = "leaves",
+    vacuous: float = VACUOUS,
+    cancelled: Collection[str] = (),
 ) -> Verdict:
     """Every leaf against truth, within `MULTIPLE` standard deviations of float32 rounding, in truth's order.
 
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal. A leaf that is missing,
-    unexpected, of another shape or not finite fails, as does a bound that exceeds ``vacuous`` of the truth.
+    unexpected, of another shape or not finite fails, as does a bound that exceeds ``vacuous`` of the truth, except of
+    the parameters in ``cancelled`` and of their moments.
     Raises ``ValueError`` if truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
@@ -51,7 +57,24 @@ def judge(
     for path, value in truth.items():
         if np.shape(value) != np.shape(rounding[path]):
             raise ValueError(f"{path}: truth has shape {np.shape(value)}, its rounding {np.shape(rounding[path])}")
-    return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous))
+    return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous, cancelled))
+
+
+def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
+    """The parameters whose gradient is 0 but for rounding, as that of a bias that a softmax or a norm takes out again.
+
+    In float32 such a gradient is what other terms leave when they cancel. Its bound exceeds its value, but is no more
+    than `VACUOUS` of what as many elements of all gradients have.
+    """
+    true, rounding = reference.value.gradients, reference.rounding.gradients
+    elements = sum(np.size(value) for value in true.values())
+    squares = sum(norm(real(value)) ** 2 for value in true.values())
+
+    def cancels(path: str, value: np.ndarray) -> bool:
+        allowed = MULTIPLE * norm(real(rounding[path]))
+        return norm(real(value)) < allowed <= VACUOUS * sqrt(squares * np.size(value) / elements)
+
+    return frozenset(path for path, value in true.items() if cancels(path, value))
 
 
 def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
@@ -67,16 +90,16 @@ def judge_trajectory(
     First the gradients of step 1, then for each step the loss, the optimizer state and the parameters.
     Raises ``ValueError`` if the numbers of steps differ.
     """
-    true, rounding = reference.value, reference.rounding
+    true, rounding, zero = reference.value, reference.rounding, cancelled(reference)
     if len(observed.steps) != len(true.steps):
         raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
-    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous)]
+    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous, zero)]
     for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
         state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
         verdicts += [
             judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous),
-            judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous),
-            judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous),
+            judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero),
+            judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero),
         ]
     return tuple(verdicts)
 
@@ -140,8 +163,9 @@ def pair(
     return Verdict(part, tuple(records))
 
 
-def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
+def within(rounding: Leaves, name: str, vacuous: float, cancelled: Collection[str] = ()) -> Judge:
     """A judge of one leaf against the reference called ``name``, by the deviations in ``rounding``."""
+    endings = tuple(f"/{path}" for path in cancelled)
 
     def judge_leaf(path: str, observed: np.ndarray, reference: np.ndarray) -> LeafRecord:
         if path not in rounding:
@@ -162,7 +186,8 @@ def within(rounding: Leaves, name: str, vacuous: float) -> Judge:
         if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
             seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
-        failure, detail = explain(saw, is_, error, allowed, signal, name, vacuous)
+        most = inf if f"/{path}".endswith(endings) else vacuous
+        failure, detail = explain(saw, is_, error, allowed, signal, name, most)
         return LeafRecord(path, error, allowed, signal, failure, detail)
 
     return judge_leaf

@@ -60,11 +60,11 @@ def precision(dtype: Any) -> tuple[float, float]:
 
 
 def ulp(value: np.ndarray, dtype: Any) -> np.ndarray:
-    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε; of 0 it is 0."""
+    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε."""
     tiny, eps = precision(dtype)
     with np.errstate(invalid="ignore"):
         _, exponent = np.frexp(np.maximum(np.abs(value), tiny))
-    return np.where(value == 0, 0.0, np.ldexp(eps, exponent - 1))
+    return np.ldexp(eps, exponent - 1)
 
 
 def deviations(
@@ -116,4 +116,5 @@ def deviation(true: Any, draws: Sequence[Any], roundings: int, dtype: str = "flo
     with np.errstate(invalid="ignore", over="ignore"):
         errors = np.mean([(np.asarray(draw).astype(np.float64) - wide) ** 2 for draw in draws], axis=0)
         held = "float32" if value.dtype.itemsize >= 4 else value.dtype
-        return np.sqrt(errors + roundings * ulp(wide, narrower(dtype, held)) ** 2 / 12)
+        still = (wide == 0) & (errors == 0)  # a moment that nothing enters
+        return np.sqrt(errors + roundings * np.where(still, 0, ulp(wide, narrower(dtype, held))) ** 2 / 12)

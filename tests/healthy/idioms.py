@@ -24,6 +24,7 @@ class Trainer:
     name, framework, model = "plain", "jax", "mlp"
     optimizer = optax.adamw(1e-2)
     moves = (GRADIENTS, LOSS)
+    seed = 0
 
     def __init__(self, devices=8):
         self.mesh_axes = {"data": devices}
@@ -70,7 +71,7 @@ class Trainer:
 
     def batches(self, count):
         """64 rows."""
-        draws = np.random.default_rng(0)
+        draws = np.random.default_rng(self.seed)
         return [self.batch(draws) for _ in range(count)]
 
     def batch(self, draws):

@@ -4,6 +4,7 @@ from functools import cached_property
 from math import prod
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
@@ -65,6 +66,54 @@ class Lamb(FSDP):
     name = "fsdp_lamb"
     optimizer = optax.lamb(1e-2)
     step_moves = (*FSDP.step_moves[:3], moves("all-reduce", "metrics", (8,)))
+
+
+class Model(FSDP, LanguageModel):
+    """Norms of every parameter, for the clip and for the trust ratio: more scalars than a step has metrics."""
+
+    name = "fsdp_language_model"
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.lamb(1e-2))
+    forward_moves = (moves("all-gather", "parameters", *LanguageModel.shapes.values()), LOSS)
+    step_moves = (
+        *forward_moves,
+        moves("reduce-scatter", "gradients", *LanguageModel.shapes.values()),
+        moves("all-reduce", "metrics", (5 * len(LanguageModel.shapes),)),
+    )
+
+
+LAYERS = {"layers": (4, 16, 16), "out": (16, 8)}
+
+
+class Deep(FSDP):
+    """Stacked layers, each gathered in the body of the loop that uses it."""
+
+    name, optimizer = "fsdp_scan", optax.adamw(1e-2)
+    shapes = LAYERS
+    stored = gradient = {"layers": P(None, "data"), "out": P("data")}
+    moments = {f"*{name}": spec for name, spec in stored.items()} | COUNTS
+    forward_moves = (moves("all-gather", "parameters", *LAYERS.values()), LOSS)
+    step_moves = (*forward_moves, moves("reduce-scatter", "gradients", *LAYERS.values()))
+
+    def mean_loss(self, w, batch):
+        """Each layer adds to its input."""
+        x, _ = jax.lax.scan(lambda x, layer: (self.layer(layer, x), None), batch["x"], w["layers"])
+        return jnp.mean((x @ self.used("out", w["out"]) - batch["y"]) ** 2)
+
+    def layer(self, w, x):
+        """One, of gathered parameters."""
+        return x + jnp.tanh(x @ self.used("layer", w))
+
+
+class DeepRecomputed(Deep):
+    """The backward pass gathers each layer again, in place of keeping them all."""
+
+    name = "fsdp_scan_remat"
+    promises = {"rematerialises": True}
+    step_moves = (*Deep.step_moves, moves("all-gather", "parameters", LAYERS["layers"]))
+
+    def layer(self, w, x):
+        """Nothing of it is kept."""
+        return jax.checkpoint(super().layer)(w, x)
 
 
 class Explicit(Functional):
@@ -142,4 +191,18 @@ class TensorAttention(LanguageModel):
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Zero1, FSDP, Lamb, Explicit, TensorParallel, FSDPTensor, TensorAttention)]
+    return [
+        kind()
+        for kind in (
+            Zero1,
+            FSDP,
+            Lamb,
+            Model,
+            Deep,
+            DeepRecomputed,
+            Explicit,
+            TensorParallel,
+            FSDPTensor,
+            TensorAttention,
+        )
+    ]

@@ -108,6 +108,7 @@ def test_the_last_rounding_is_allowed_though_no_draw_shows_it():
     assert 1.5 * ulp < allowed < 2 * ulp
     assert allowed < MULTIPLE * deviation(true, draws, roundings=10) < 1e-6, "a ten-millionth is never hidden"
     assert deviation(np.int32(7), [np.int32(7)] * DRAWS, roundings=10) == 0
+    assert deviation(np.zeros(1), [np.zeros(1, np.float32)] * DRAWS, roundings=10) == 0, "a moment that is not used"
 
 
 @pytest.mark.parametrize("kind", KINDS[1::3], ids=lambda kind: kind.name)

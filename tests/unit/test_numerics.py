@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshproof.contract import ReferenceTrajectory, Step, Trajectory
-from meshproof.measures.numerics import MULTIPLE, agree, bitwise, judge, judge_loss, judge_trajectory
+from meshproof.measures.numerics import MULTIPLE, agree, bitwise, cancelled, judge, judge_loss, judge_trajectory
 
 TRUTH = {"dense_0/kernel": np.arange(1.0, 13).reshape(3, 4), "dense_0/bias": np.ones(4), "count": np.array(3, np.int32)}
 ROUNDING = {path: np.full(value.shape, 1e-6 if value.ndim else 0.0) for path, value in TRUTH.items()}
@@ -181,6 +181,43 @@ def test_a_trajectory_is_judged_in_the_order_of_computation():
     ]
     with pytest.raises(ValueError, match="observed 1 steps, truth has 2"):
         judge_trajectory(Trajectory(leaf, value.steps[:1]), ReferenceTrajectory(value, rounding))
+
+
+KEY = "attention/key/bias"
+"""A bias that the softmax takes out again: its gradient is 0, and what float32 has of it is rounding."""
+
+
+def with_key_bias(deviation):
+    """A trajectory with such a bias, whose gradient is uncertain by so much."""
+    signal, noise = {"kernel": np.ones(16), KEY: np.full(4, 1e-17)}, {"kernel": np.full(16, 1e-7)}
+    true, rounding = (dict(tree) for tree in (signal, noise | {KEY: np.full(4, deviation)}))
+    moments, uncertain = {f"mu/{path}": true[path] for path in true}, {f"mu/{path}": rounding[path] for path in true}
+    return ReferenceTrajectory(
+        Trajectory(true, (Step(1.0, true, moments),)), Trajectory(rounding, (Step(1e-7, rounding, uncertain),))
+    )
+
+
+def test_a_gradient_that_cancels_is_held_against_the_others():
+    """It cannot be told from 0, and no data would change that: its bound, and its moments', need no signal."""
+    reference = with_key_bias(1e-8)
+    assert cancelled(reference) == {KEY}
+    assert all(verdict.passed for verdict in judge_trajectory(reference.value, reference))
+    wrong = judge(reference.value.gradients | {KEY: np.full(4, 1e-6)}, *gradients(reference), cancelled=[KEY])
+    assert only_failure(wrong).failure == "exceeds", "what is no longer rounding fails"
+    assert only_failure(judge(reference.value.gradients, *gradients(reference))).failure == "vacuous"
+
+
+@pytest.mark.parametrize("deviation", [1e-3, inf])
+def test_a_gradient_as_uncertain_as_the_others_are_large_is_not_excused(deviation):
+    """There nothing is known of it, whatever its cause."""
+    reference = with_key_bias(deviation)
+    assert cancelled(reference) == frozenset()
+    assert any(not verdict.passed for verdict in judge_trajectory(reference.value, reference))
+
+
+def gradients(reference):
+    """Of truth, and their deviations."""
+    return reference.value.gradients, reference.rounding.gradients
 
 
 def test_two_runs_agree_within_the_root_of_two():

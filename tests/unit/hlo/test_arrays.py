@@ -3,7 +3,7 @@
 import pytest
 
 from meshproof.hlo import HloError, Shape
-from meshproof.hlo.arrays import held_arrays
+from meshproof.hlo.arrays import element_types, held_arrays
 from tests.unit.hlo.texts import module
 
 FUSED = """
@@ -34,3 +34,35 @@ def test_unreadable_text_is_refused():
     """No array is made up."""
     with pytest.raises(HloError):
         held_arrays("HloModule cut, entry_computation_layout={")
+
+
+def test_a_mask_in_fewer_digits_has_lost_none():
+    """Of truth values, integers and constants a program in double precision may make float32: a mask, an accuracy."""
+    entry = """%p = f64[4]{0} parameter(0)
+    %i = s32[4]{0} parameter(1)
+    %mask = f32[4]{0} convert(%i)
+    %wide = f64[4]{0} convert(%mask)
+    ROOT %m = f64[4]{0} multiply(%p, %wide)"""
+    assert element_types(module(entry)) == {"f64", "s32"}
+
+
+@pytest.mark.parametrize(
+    "narrows",
+    [
+        "%n = f32[4]{0} convert(%p)",
+        "%n = f32[4,4]{1,0} dot(%p, %p), lhs_contracting_dims={}, rhs_contracting_dims={}",
+        "%n = f32[4]{0} fusion(%p), kind=kLoop, calls=%rounds",
+    ],
+)
+def test_what_is_made_of_wider_numbers_has_lost_digits(narrows):
+    """By a cast, by a product's own type, and inside of a fusion; and what is handed in in fewer digits has fewer."""
+    rounds = """%rounds (p: f64[4]) -> f32[4] {
+  %p = f64[4]{0} parameter(0)
+  ROOT %c = f32[4]{0} convert(%p)
+}
+"""
+    entry = f"""%p = f64[4]{{0}} parameter(0)
+    {narrows}
+    ROOT %r = f64[4]{{0}} convert(%n)"""
+    assert "f32" in element_types(module(entry, rounds))
+    assert "f32" in element_types(module("ROOT %p = f32[4]{0} parameter(0)"))

@@ -1,0 +1,61 @@
+"""What usually moves the bytes that are too many: a hint behind a finding, where the amount points at a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from meshproof.measures.layout import LeafLayout
+from meshproof.measures.traffic import Traffic
+from meshproof.observing.observation import Observation
+
+REDUCTIONS = ("all-reduce", "reduce-scatter")
+NORMS = 20
+"""Bytes of norms for each parameter: one number to clip by the global norm, and four for optax's trust ratio (LAMB),
+which takes two norms, each of them twice."""
+
+
+def advised(program: str, lanes: Iterable[Traffic], observation: Observation) -> Iterator[str]:
+    """A sentence for each of these lanes, which move other bytes than budgeted, with the hint if there is one."""
+    wrong, parameters = list(lanes), observation.start.layouts.parameters
+    leaves = parameters if isinstance(parameters, tuple) else ()
+    for lane in wrong:
+        said = hint(lane, wrong, leaves)
+        yield f"{program}: {lane}" + (f"; {said}" if said else "")
+
+
+def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...]) -> str:
+    """The likely cause of what is too many; empty if the amount points at none."""
+    excess = (lane.seen or 0) - lane.budgeted
+    if excess <= 0:
+        return ""
+    operation, axes = lane.lane
+    over = "×".join(axes)
+    unscattered = {
+        other.budgeted - (other.seen or 0) for other in wrong if other.lane == ("reduce-scatter", axes) != lane.lane
+    }
+    if operation == "all-reduce" and excess in unscattered:
+        return (
+            "these bytes are missing from the reduce-scatter: the compiler sums whole gradients; where a scan runs "
+            "over layers, gather each in its body, not all before it, and constrain gradients to the layout at rest"
+        )
+    alike = [leaf.path for leaf in leaves if excess in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
+    if operation in REDUCTIONS and excess % 4 == 0 and excess <= NORMS * len(leaves) and not alike:
+        return (
+            f"norms of sharded gradients reduce 4 bytes for each of them over each axis (clip_by_global_norm), or 16 "
+            f"(LAMB): if that is it, list Communication({operation!r}, {axes}, 'metrics', {excess})"
+        )
+    if not alike:
+        return ""
+    what = " or ".join(alike[:3])
+    if operation == "all-gather":
+        return (
+            f"as much as {what} once more: constrained to its layout in use where it is used, it is gathered once; "
+            "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so)"
+        )
+    if operation in REDUCTIONS:
+        return (
+            f"as much as {what} once more: of a parameter that is used twice, as a tied embedding, XLA sums each use "
+            f"over {over}; in jax.shard_map, jax.lax.pcast(parameters, {axes}, to='varying') adds them first"
+        )
+    return ""

@@ -6,23 +6,43 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Error, Playwright, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+PACKAGES = ("chromium", "libatomic1")
+"""Debian's: the browser, and what Playwright's own driver needs and does not bring."""
+
 PATIENCE = 300
 """Seconds for one attempt to install."""
 
-HELP = "`apt-get install chromium` or `python -m playwright install --with-deps chromium` brings one"
+HELP = "`apt-get install chromium libatomic1` or `python -m playwright install --with-deps chromium` brings one"
 
 
 class NoBrowserError(Exception):
     """No browser starts on this machine; the message says what was tried, and what to do."""
 
 
-def launch(playwright: Playwright) -> Browser:
+@contextmanager
+def browser() -> Iterator[Browser]:
     """A headless browser: the system's Chromium or Chrome, else Playwright's own. Raises `NoBrowserError`."""
+    try:
+        playwright = sync_playwright().start()
+    except Exception as error:  # of no class of its own, where the driver cannot be run
+        raise NoBrowserError(f"no browser: Playwright's driver does not start ({error}); {HELP}") from error
+    try:
+        started = launch(playwright)
+        yield started
+        started.close()
+    finally:
+        playwright.stop()
+
+
+def launch(playwright: Playwright) -> Browser:
+    """The first browser that starts. Raises `NoBrowserError`."""
     installed = [path for path in map(shutil.which, NAMES) if path]
     own = playwright.chromium.executable_path
     tried = []
@@ -37,12 +57,11 @@ def launch(playwright: Playwright) -> Browser:
 
 def missing() -> str | None:
     """Why there is no browser, where there is none."""
-    with sync_playwright() as playwright:
-        try:
-            launch(playwright).close()
-        except NoBrowserError as error:
-            return str(error)
-    return None
+    try:
+        with browser():
+            return None
+    except NoBrowserError as error:
+        return str(error)
 
 
 def attempts() -> list[list[list[str]]]:
@@ -52,7 +71,7 @@ def attempts() -> list[list[list[str]]]:
     root = [] if os.geteuid() == 0 else [shutil.which("sudo") or "", "-n"]
     if not apt or "" in root:
         return [own]
-    return [own, [[*root, apt, "update", "-qq"], [*root, apt, "install", "-qq", "--no-install-recommends", NAMES[0]]]]
+    return [own, [[*root, apt, "update", "-qq"], [*root, apt, "install", "-qq", "--no-install-recommends", *PACKAGES]]]
 
 
 def run(command: list[str]) -> bool:

@@ -36,7 +36,7 @@ def test_missing_browser_is_said_loudly(tmp_path, workers):
     assert run.returncode == 0, run.stdout + run.stderr
     [line] = [line for line in run.stdout.splitlines() if line.startswith("NOT EXERCISED")]
     assert line.startswith("NOT EXERCISED: 1 tests of pages: no browser: neither chromium")
-    assert "`apt-get install chromium`" in line
+    assert "`apt-get install chromium libatomic1`" in line
 
 
 def test_missing_browser_fails_where_one_is_required(tmp_path):
@@ -53,6 +53,17 @@ def test_browser_that_does_not_start_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "none"))
     assert f"{broken} does not start" in browser.missing()
+
+
+def test_driver_that_does_not_start_is_no_traceback(monkeypatch):
+    """A machine without the driver's libraries has no browser, and make test goes on."""
+
+    class Lacking:
+        def start(self):
+            raise Exception("Connection closed while reading from the driver")
+
+    monkeypatch.setattr(browser, "sync_playwright", Lacking)
+    assert "Playwright's driver does not start (Connection closed" in browser.missing()
 
 
 def test_attempts_end_where_a_browser_starts(monkeypatch):

@@ -3,11 +3,10 @@
 import re
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from meshproof.commands.plots import inline_benchmarks
 from meshproof.html import render_page
-from tests.browser import NoBrowserError, launch
+from tests import browser as browsers
 from tests.reports import LONG, comparison, new_report, old_report
 from tests.timings import pipeline_step, save, single_device, train_step
 
@@ -17,14 +16,11 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 @pytest.fixture(scope="module")
 def browser(request):
     """The browser, headless. Without one these tests are not exercised; with --require-browser they fail."""
-    with sync_playwright() as playwright:
-        try:
-            started = launch(playwright)
-        except NoBrowserError as error:
-            end = pytest.fail if request.config.getoption("require_browser") else pytest.skip
-            end(str(error))
+    if reason := browsers.missing():
+        end = pytest.fail if request.config.getoption("require_browser") else pytest.skip
+        end(reason)
+    with browsers.browser() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,10 @@ HALVES = {"bfloat16": "bf16", "float16": "f16"}
 
 
 def halves(case: Case) -> set[str]:
-    """Those that the contract computes in, or keeps leaves in."""
-    return {HALVES[dtype] for dtype in (case.contract.compute_dtype, *case.contract.dtypes.values()) if dtype in HALVES}
+    """Those that the contract computes in, keeps leaves in, or moves."""
+    moved = (line.dtype for line in case.contract.step or ())
+    dtypes = (case.contract.compute_dtype, *case.contract.dtypes.values(), *moved)
+    return {HALVES[dtype] for dtype in dtypes if dtype in HALVES}
 
 
 class Moved(NamedTuple):
@@ -207,4 +209,5 @@ def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Colle
     entries = [e for traffic in compare_traffic(collectives, budget) if traffic.lane in lanes for e in traffic.entries]
     narrow = halves(case)
     seen = sum(inf if entry.bytes is None else entry.bytes * (2 if entry.dtype in narrow else 1) for entry in entries)
-    return seen - sum(line.bytes for line in budget if (line.operation, line.axes) in lanes and line not in lines)
+    others = (line for line in budget if (line.operation, line.axes) in lanes and line not in lines)
+    return seen - sum(line.bytes * (2 if line.dtype in HALVES else 1) for line in others)

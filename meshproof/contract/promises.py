@@ -35,15 +35,18 @@ class Communication:
     ``axes`` may be in any order. ``bytes`` is the S of the ring formulas: the operand's for all-reduce, reduce-scatter,
     all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves: "metrics" are scalars,
     "statistics" those of a batch that `Strategy.auxiliary` averages, and in the backward pass their gradients.
+    ``dtype`` is that in which it moves, and ``bytes`` are counted in; where it is left out, either is open.
     """
 
     operation: Operation
     axes: tuple[str, ...]
     payload: Payload
     bytes: int
+    dtype: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.operation} of {self.payload} over {'×'.join(self.axes)}: {self.bytes:,} bytes"
+        within = f" in {self.dtype}" if self.dtype else ""
+        return f"{self.operation} of {self.payload}{within} over {'×'.join(self.axes)}: {self.bytes:,} bytes"
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Contract:
                 for word, known in ((line.operation, get_args(Operation)), (line.payload, get_args(Payload))):
                     if word not in known:
                         raise ValueError(f"Contract.{what} lists {word!r} in {line!r}; expected one of {known}")
+                if line.dtype is not None and line.dtype not in ELEMENT_TYPES:
+                    raise ValueError(f"Contract.{what} lists {line.dtype!r} in {line!r}; expected {(*ELEMENT_TYPES,)}")
 
     def spec(self, part: Part, path: str) -> PartitionSpec:
         """The declared ``PartitionSpec`` of one leaf. Raises ``LookupError`` if no pattern matches ``path``."""

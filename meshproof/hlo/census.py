@@ -7,7 +7,7 @@ that communicate alike count once; where they differ, what they communicate depe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
@@ -31,7 +31,8 @@ class Collective:
     not tell how often a loop runs or which branch is taken. `bytes` are per device, S of the ring formulas: the operand
     of all-reduce, reduce-scatter, all-to-all, collective-permute and collective-broadcast, the result of all-gather.
     They are None for ragged-all-to-all, whose sizes are data. `dtype` is the operand's. `phase` is "forward",
-    "backward", "synchronize_gradients", "optimizer" or "other", from the named scopes of the program.
+    "backward", "synchronize_gradients", "optimizer" or "other", from the named scopes of the program. `widened` is the
+    part of `bytes` in float32 that was a half-wide float just before: XLA:CPU widens those for every collective.
     """
 
     operation: str
@@ -42,6 +43,7 @@ class Collective:
     dtype: str
     realized_as: str
     phase: str
+    widened: int = field(default=0, compare=False)
 
 
 class Kind(NamedTuple):
@@ -60,6 +62,7 @@ class Amount(NamedTuple):
     executions: int | None
     tensors: int | None
     bytes: int | None
+    widened: int | None = 0
 
     def plus(self, other: "Amount") -> "Amount":
         """The sum; unknown if either is."""
@@ -89,7 +92,9 @@ def census(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
         profile = _Profiler(module, mesh).entry()
     ordered = sorted(profile.items(), key=lambda item: item[0])
     return tuple(
-        Collective(kind.operation, kind.axes, *amount, kind.dtype, kind.realized_as, kind.phase)
+        Collective(
+            kind.operation, kind.axes, *amount[:3], kind.dtype, kind.realized_as, kind.phase, amount.widened or 0
+        )
         for kind, amount in ordered
         if amount.executions != 0
     )
@@ -192,7 +197,8 @@ def _by_kind(written: Written, tensors: list[Tensor], meanings: list[tuple[str, 
         kind = Kind(operation, written.axes, tensor.shape.dtype, prefix + realized_as, tensor.phase)
         moved = tensor.shape.bytes * (written.group_size if written.operation == "all-gather" else 1)
         before = total.get(kind, Amount(1, 0, 0))
-        total[kind] = Amount(1, (before.tensors or 0) + 1, (before.bytes or 0) + moved)
+        widened = (before.widened or 0) + moved * tensor.widened
+        total[kind] = Amount(1, (before.tensors or 0) + 1, (before.bytes or 0) + moved, widened)
     if written.operation == "all-to-all" and len(written.shapes) == written.group_size:
         # The tuple form holds one slice of a single tensor for each member of the group.
         total = {kind: amount._replace(tensors=1) for kind, amount in total.items()}
@@ -213,4 +219,4 @@ def _scaled(profile: Profile, factor: int | None) -> Profile:
 def _either(branches: list[Profile]) -> Profile:
     if all(branch == branches[0] for branch in branches):
         return branches[0]
-    return {kind: Amount(None, None, None) for branch in branches for kind in branch}
+    return {kind: Amount(None, None, None, None) for branch in branches for kind in branch}

@@ -19,11 +19,15 @@ from meshproof.hlo.shapes import Shape
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a collective: the operand it travels in, its shape on one device, and its phase."""
+    """One tensor of a collective: the operand it travels in, its shape on one device, and its phase.
+
+    ``widened``: it is float32, converted from a half-wide float just before, as XLA:CPU does for every collective.
+    """
 
     operand: int
     shape: Shape
     phase: str
+    widened: bool = False
 
 
 def carried(written: Written, wrapper: Instruction | None) -> list[Tensor]:
@@ -34,11 +38,15 @@ def carried(written: Written, wrapper: Instruction | None) -> list[Tensor]:
         paths = read_paths(wrapper)
     if len(written.shapes) == 1:
         parts = _concatenated(written) or [_Part(written.shapes[0], instruction.operand(0))]
-        return [Tensor(0, part.shape, _phase(part, paths, at, len(parts))) for at, part in enumerate(parts)]
+        return [
+            Tensor(0, part.shape, _phase(part, paths, at, len(parts)), _widened(part)) for at, part in enumerate(parts)
+        ]
     taken = _paths_of_elements(instruction)
     parts = [_Part(shape, producer) for shape, producer in zip(written.shapes, instruction.operands, strict=False)]
     return [
-        Tensor(at, part.shape, phase_of(taken[at]) if at in taken else _phase(part, paths, at, len(parts)))
+        Tensor(
+            at, part.shape, phase_of(taken[at]) if at in taken else _phase(part, paths, at, len(parts)), _widened(part)
+        )
         for at, part in enumerate(parts)
     ]
 
@@ -48,6 +56,17 @@ class _Part(NamedTuple):
 
     shape: Shape
     producer: Instruction
+
+
+def _widened(part: _Part) -> bool:
+    made = part.producer
+    if made.opcode == "fusion":
+        made = made.called.root
+    while made.opcode in ("bitcast", "copy", "reshape", "transpose"):
+        made = made.operand(0)
+    if made.opcode != "convert" or part.shape.dtype != "f32":
+        return False
+    return [shape.dtype for shape in made.operand(0).shapes] in (["bf16"], ["f16"])
 
 
 def _phase(part: _Part, paths: list[str], at: int, count: int) -> str:

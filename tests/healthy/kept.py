@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import PartitionSpec as P
 
 from meshproof.contract import Communication, Contract
-from tests.healthy.idioms import COUNT, GRADIENTS, Trainer
+from tests.healthy.idioms import Trainer
 
 WHOLE = {"*": P()}
 
@@ -199,127 +198,12 @@ class FactoredInShards(Factored):
         return jax.device_put(state, self.shardings(state))
 
 
-class Masters(Keeps):
-    """Parameters in bfloat16, of which float32 masters are trained; products in bfloat16."""
-
-    name = "masters"
-
-    @property
-    def contract(self):
-        """A gradient is reduced before it is cast, for the CPU: both are listed as XLA has them there."""
-        narrow = {"parameters/*": "bfloat16"}
-        return replace(super().contract, dtypes=narrow, compute_dtype="bfloat16")
-
-    def start(self, parameters):
-        """The master is what was drawn."""
-        master = jax.tree.map(lambda w: w.astype(jnp.float32), parameters)
-        return {"parameters": self.cast(master), "master": master, "optimizer": self.optimizer.init(master)}
-
-    def cast(self, tree):
-        """To what is computed with."""
-        return jax.tree.map(lambda w: w.astype(jnp.bfloat16), tree)
-
-    def mean_loss(self, w, batch):
-        """A float32 loss."""
-        out = jnp.tanh(batch["x"].astype(jnp.bfloat16) @ w["hidden"]) @ w["out"]
-        return jnp.mean((out.astype(jnp.float32) - batch["y"]) ** 2)
-
-    def step(self, state, batch):
-        """The master moves, and is rounded."""
-        value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
-        wide = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
-        updates, optimizer = self.optimizer.update(wide, state["optimizer"], state["master"])
-        master = optax.apply_updates(state["master"], updates)
-        return {"parameters": self.cast(master), "master": master, "optimizer": optimizer}, {"loss": value}
-
-    def auxiliary(self, state):
-        """The masters."""
-        return {"master": state["master"]}
-
-
-class StoredNarrow(Masters):
-    """The same, with products in float32, and a first moment in bfloat16."""
-
-    name = "stored_narrow"
-    optimizer = optax.adamw(1e-2, mu_dtype=jnp.bfloat16)
-
-    @property
-    def contract(self):
-        """Says so."""
-        narrow = {"parameters/*": "bfloat16", "optimizer_state/mu/*": "bfloat16"}
-        return replace(super().contract, dtypes=narrow, compute_dtype="float32")
-
-    def mean_loss(self, w, batch):
-        """Cast once, where it is used."""
-        return Trainer.mean_loss(self, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), w), batch)
-
-
-class Pads(Trainer):
-    """A loader that fills the last batch up, and says which of its rows count."""
-
-    name = "pads"
-    moves = (GRADIENTS, COUNT)
-
-    @property
-    def contract(self):
-        """With its mask."""
-        return replace(super().contract, mask="counts")
-
-    def batch(self, draws):
-        """Some rows are padding from the start, unevenly."""
-        return super().batch(draws) | {"counts": (np.arange(64) % 7 < 5).astype(np.float32)}
-
-    def shard_batch(self, batch):
-        """Zeros to the next multiple of the devices."""
-        lacking = -len(batch["x"]) % self.mesh_axes["data"]
-        widths = {name: [(0, lacking)] + [(0, 0)] * (np.ndim(value) - 1) for name, value in batch.items()}
-        return super().shard_batch({name: np.pad(value, widths[name]) for name, value in batch.items()})
-
-    def mean_loss(self, w, batch):
-        """Of the rows that count."""
-        of = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
-        return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
-
-
-class Offloads(Trainer):
-    """Keeps Adam's moments in the host's memory between steps."""
-
-    name = "offloads"
-    kind = "pinned_host"
-
-    @property
-    def contract(self):
-        """Says where."""
-        return replace(super().contract, memory={f"optimizer_state/{moment}/*": self.kind for moment in ("mu", "nu")})
-
-    def moved(self, optimizer, kind):
-        """Both moments, to a kind of memory."""
-        there = jax.sharding.NamedSharding(self.mesh, P(), memory_kind=kind)
-        adam = optimizer[0]
-        mu, nu = jax.device_put((adam.mu, adam.nu), there)
-        return (adam._replace(mu=mu, nu=nu), *optimizer[1:])
-
-    def load(self, parameters):
-        """To the host at once."""
-        state = super().load(parameters)
-        return state | {"optimizer": self.moved(state["optimizer"], self.kind)}
-
-    def step(self, state, batch):
-        """There and back."""
-        new, metrics = super().step(state | {"optimizer": self.moved(state["optimizer"], "device")}, batch)
-        return new | {"optimizer": self.moved(new["optimizer"], self.kind)}, metrics
-
-
 PROVED = {
     "averages": {"AUX-1", "NUM-3"},
     "draws_keys": {"AUX-1", "NUM-3"},
-    "pads": {"ERR-1", "NUM-3"},
-    "offloads": {"SHD-11", "CMP-2", "NUM-3"},
     "normalises": {"AUX-1", "NUM-3", "COM-1", "COM-2", "COM-11"},
-    "masters": {"AUX-1", "COM-2", "COM-11"},
-    "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
 }
-"""Clauses that must be proved, by trainer. The numbers of what is kept in bfloat16 cannot be judged by one device."""
+"""Clauses that must be proved, by trainer, beside those of all."""
 
 
 def strategies():
@@ -334,9 +218,5 @@ def strategies():
             Normalises,
             Factored,
             FactoredInShards,
-            Masters,
-            StoredNarrow,
-            Pads,
-            Offloads,
         )
     ]

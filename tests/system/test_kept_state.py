@@ -2,23 +2,27 @@
 
 import pytest
 
-from tests.healthy import kept as healthy
-from tests.implementations import kept as sick
+from tests.healthy import kept, stored
+from tests.implementations import kept as of_kept
+from tests.implementations import stored as of_stored
 from tests.system.test_adapters import run_suites, verdicts
 
+HEALTHY = [(module, strategy.name) for module in (kept, stored) for strategy in module.strategies()]
+FAULTS = [(module, name) for module in (of_kept, of_stored) for name in module.CAUGHT_BY]
 
-@pytest.mark.parametrize("name", [strategy.name for strategy in healthy.strategies()])
-def test_what_is_kept_is_no_false_alarm(name):
+
+@pytest.mark.parametrize(("module", "name"), HEALTHY, ids=[name for _, name in HEALTHY])
+def test_what_is_kept_is_no_false_alarm(module, name):
     """A healthy trainer fails nothing, and what it shows is judged."""
-    found = verdicts(run_suites("tests.healthy.kept"), name)
+    found = verdicts(run_suites(module.__name__), name)
     assert found["failed"] == {}
-    assert found["proved"].keys() >= healthy.PROVED.get(name, {"NUM-3"}) | {"MEM-1", "MEM-2", "MIX-2", "SHD-2", "SHD-5"}
+    assert found["proved"].keys() >= module.PROVED.get(name, {"NUM-3"}) | {"MEM-1", "MEM-2", "MIX-2", "SHD-2", "SHD-5"}
 
 
-@pytest.mark.parametrize("name", sick.CAUGHT_BY)
-def test_each_fault_of_what_is_kept_is_found(name):
+@pytest.mark.parametrize(("module", "name"), FAULTS, ids=[name for _, name in FAULTS])
+def test_each_fault_of_what_is_kept_is_found(module, name):
     """By the clauses beside it."""
-    assert verdicts(run_suites("tests.implementations.kept"), name)["failed"].keys() >= sick.CAUGHT_BY[name]
+    assert verdicts(run_suites(module.__name__), name)["failed"].keys() >= module.CAUGHT_BY[name]
 
 
 def test_what_is_not_declared_is_named():
@@ -35,7 +39,7 @@ def test_an_array_in_two_parts_is_named():
 
 def test_memory_that_a_backend_lacks_is_said():
     """It is no fault of the trainer: not supported where it goes on without, not run at all where it cannot."""
-    report = run_suites("tests.implementations.kept")
+    report = run_suites("tests.implementations.stored")
     goes_on, stops = (verdicts(report, name) for name in ("no_such_memory_here", "no_such_memory"))
     assert goes_on["failed"] == {} and "the device has no bubble memory" in goes_on["not-supported"]["SHD-11"]
     assert stops["failed"] == stops["proved"] == {}

@@ -72,6 +72,7 @@ def test_odd_promises_are_refused(promises, words):
     ("line", "words"),
     [
         (("all_reduce", ("data",), "gradients", 8), "lists 'all_reduce' .* expected one of .*'all-reduce'"),
+        (("all-reduce", ("data",), "gradients", 8, "half"), "lists 'half' .* expected .*'bfloat16'"),
         (("all-reduce", ("data",), "moments", 8), "lists 'moments' .* expected one of .*'gradients'"),
     ],
 )
@@ -132,3 +133,23 @@ def test_unlisted_traffic_has_no_ratio():
     """What the budget does not list is infinitely more than allowed."""
     [traffic] = compare_traffic([entry(axes=("model",))], [])
     assert traffic.ratio == float("inf") and not traffic.lines
+
+
+@pytest.mark.parametrize(
+    ("entries", "dtype", "said"),
+    [
+        ([{"dtype": "bf16", "bytes": 8}], "bfloat16", ""),
+        ([{"widened": 16, "bytes": 16}], "bfloat16", ""),
+        ([{"bytes": 16}], "bfloat16", "in bfloat16: expected 8 bytes, saw 0"),
+        ([{"dtype": "bf16", "bytes": 8}], "float32", "in float32: expected 8 bytes, saw 0"),
+        ([{"dtype": "bf16", "bytes": 8}, {"bytes": 4}], "bfloat16", ""),
+        ([{"dtype": "bf16", "bytes": 16}], "bfloat16", "in bfloat16: expected 8 bytes, saw 16"),
+        ([{"dtype": "bf16", "bytes": None}], "bfloat16", "saw an unknown number"),
+    ],
+)
+def test_a_dtype_is_that_of_what_moves(entries, dtype, said):
+    """What XLA:CPU has widened counts as what it was; a line without a dtype may move in any."""
+    lines = [Communication("all-reduce", ("data",), "gradients", 8, dtype)]
+    lines += [Communication("all-reduce", ("data",), "metrics", 4)]
+    [traffic] = compare_traffic([entry(**each) for each in entries], lines)
+    assert said in traffic.mistyped and bool(said) == bool(traffic.mistyped)

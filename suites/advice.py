@@ -36,8 +36,8 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...]) ->
     }
     if operation == "all-reduce" and excess in unscattered:
         return (
-            "these bytes are missing from the reduce-scatter: the compiler sums whole gradients; where a scan runs "
-            "over layers, gather each in its body, not all before it, and constrain gradients to the layout at rest"
+            "these bytes are missing from the reduce-scatter: the compiler sums whole gradients; in a scan over "
+            "layers, gather each in the body, not all before it, and constrain gradients to the layout at rest"
         )
     alike = [leaf.path for leaf in leaves if excess in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
     if operation in REDUCTIONS and excess % 4 == 0 and excess <= NORMS * len(leaves) and not alike:

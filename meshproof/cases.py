@@ -57,7 +57,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     try:
         module = importlib.import_module(implementation)
     except Exception as error:
-        raise ImplementationError(f"--impl {implementation}: {_import_problem(implementation, error)}") from error
+        raise ImplementationError(f"--impl {implementation}: {import_problem(implementation, error)}") from error
     if not callable(getattr(module, "strategies", None)):
         raise ImplementationError(
             f"--impl {implementation}: the module has no member strategies(), "
@@ -85,7 +85,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     return cases
 
 
-def _import_problem(implementation: str, error: Exception) -> str:
+def import_problem(implementation: str, error: Exception) -> str:
     """Whether there is no such module, and where it was sought; or what its own import ended with, and where."""
     said = f"{type(error).__name__}: {error}"
     if implementation.endswith(".py") or not all(part.isidentifier() for part in implementation.split(".")):

@@ -1,0 +1,296 @@
+"""The budgets of both programs, held to what layouts imply: every gradient reduced once, every shard gathered once.
+
+These are the rules of COM-2 and COM-4 by tensors instead of bytes, so that a question can name the leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from jax.sharding import PartitionSpec
+
+from meshproof.adopting.patterns import fewest
+from meshproof.adopting.questions import Question, named
+from meshproof.adopting.seeing import Layouts, Leaf, Sight
+from meshproof.adopting.traffic import (
+    Lane,
+    Seen,
+    Shape,
+    Weight,
+    gradient_shapes,
+    key,
+    lines,
+    shard_shapes,
+    sorted_out,
+    weights,
+)
+from meshproof.contract import Communication, spec_axes
+
+SCALARS = 64
+"""Bytes of scalar metrics that COM-2 admits in a step."""
+
+REDUCTIONS = ("all-reduce", "reduce-scatter")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is promised of what moves, and what is asked."""
+
+    forward: tuple[Communication, ...] | None
+    step: tuple[Communication, ...] | None
+    computed: dict[str, PartitionSpec] | None
+    microbatches: int
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What the layouts imply: parameters with their layouts, and the mesh axes that split batches and gradients."""
+
+    mesh: dict[str, int]
+    weights: list[Weight]
+    batch_axes: set[str]
+    gradients: dict[str, Leaf]
+
+    def reduced(self, weight: Weight) -> set[str]:
+        """The axes over which its gradient is reduced: those of the batch that do not split it in use."""
+        return self.batch_axes - {axis for axes in weight.in_use for axis in axes}
+
+    def classes(self) -> Iterator[tuple[Shape, list[Weight]]]:
+        """Parameters of one shape in use, which a program's text cannot tell apart."""
+        found: dict[tuple[Shape, frozenset[str]], list[Weight]] = {}
+        for weight in self.weights:
+            shape = key(weight.local(weight.in_use, self.mesh))
+            found.setdefault((shape, frozenset(self.reduced(weight))), []).append(weight)
+        yield from ((shape, of) for (shape, _), of in found.items() if shape)
+
+    def times(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> Fraction:
+        """How often the gradients of these parameters are reduced over an axis."""
+        shapes = set().union(*(gradient_shapes(weight, self.mesh) for weight in of))
+        alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
+        expected = sum(axis in self.reduced(weight) for weight in alike)
+        tensors = sum(
+            each.tensors
+            for each in seen
+            if each.lane[2] == "gradients" and each.lane[0] in REDUCTIONS and axis in each.lane[1]
+            if each.shape in shapes
+        )
+        return Fraction(tensors, expected or 1)
+
+    def gathers(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> tuple[int, int]:
+        """How often shards of these parameters are gathered over an axis: seen, and expected."""
+        shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, self.mesh)}
+        alike = [other for other in self.weights if shapes & shard_shapes(other, {axis}, self.mesh)]
+        expected = sum(axis in gathered_over(weight) for weight in alike)
+        lanes = [each for each in seen if each.lane[2] == "parameters" and axis in each.lane[1]]
+        return sum(each.tensors for each in lanes if each.shape in shapes), expected
+
+    def in_theory(self, weight: Weight) -> Iterator[Seen]:
+        """What one parameter and its gradient must move."""
+        size = weight.itemsize * prod(weight.local(weight.in_use, self.mesh))
+        over = self.reduced(weight)
+        scattered = over & self.gradients[weight.path].axes if weight.path in self.gradients else set()
+        if scattered:
+            yield Seen(("reduce-scatter", self.ordered(scattered), "gradients"), (), size, 1)
+            size //= prod(self.mesh[axis] for axis in scattered)
+        if left := over - scattered:
+            yield Seen(("all-reduce", self.ordered(left), "gradients"), (), size, 1)
+
+    def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes in the mesh's order."""
+        return tuple(axis for axis in self.mesh if axis in set(axes))
+
+
+def gathered_over(weight: Weight) -> set[str]:
+    """The axes over which a parameter is gathered: before its use, or after its update in shards."""
+    rest, in_use, updated = ({axis for axes in split for axis in axes} for split in weight.splits)
+    return (rest | updated) - in_use
+
+
+def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget:
+    """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers."""
+    assert layouts.parameters is not None
+    batch_axes = split_axes(layouts.batch, sight.mesh)
+    exchanged = {
+        axis
+        for entry, _ in sight.step.moved
+        if entry.operation in ("all-to-all", "collective-permute")
+        for axis in entry.axes
+    }
+    questions, in_use = list[Question](), dict(in_use)
+    if batch_axes:
+        in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
+    of = weights(layouts.parameters, layouts.optimizer_state, in_use)
+    gradients = layouts.gradients or {}
+    theory = Theory(sight.mesh, of, batch_axes, gradients)
+    scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
+    seen, unsaid = sorted_out(sight.step.moved, of, sight.mesh, batch_axes, scattered)
+    questions += [Question("step", f"{sentence}: intended?") for sentence in unsaid]
+    forward = None
+    if sight.forward is not None and not sight.forward.unread:
+        moved = [(replace(entry, phase="forward"), shape) for entry, shape in sight.forward.moved]
+        forward, _ = sorted_out(moved, of, sight.mesh, batch_axes, scattered)
+    microbatches = 1
+    if batch_axes:
+        microbatches, seen = _reductions(theory, seen, forward, sight.frozen, questions)
+        _gathers(theory, seen, sight.step.rematerialises, questions)
+        stray = _stray(layouts, in_use, batch_axes, seen, questions)
+        seen = [each for each in seen if each.lane not in stray]
+        forward = None if forward is None else [each for each in forward if each.lane not in stray]
+    scalars = sum(each.bytes for each in seen if each.lane[2] == "metrics")
+    if scalars > SCALARS * microbatches:
+        questions.append(Question("step", f"{scalars:,} bytes of scalars are reduced in a step: intended?"))
+    return Budget(
+        forward=None if forward is None else lines(forward),
+        step=lines(seen),
+        computed=_computed(layouts.parameters, in_use, batch_axes, seen),
+        microbatches=microbatches,
+        questions=tuple(questions),
+    )
+
+
+def split_axes(part: Mapping[str, Leaf] | None, mesh: Mapping[str, int]) -> set[str]:
+    """The mesh axes of more than one device that split a leaf of a part."""
+    return {axis for leaf in (part or {}).values() for axis in leaf.axes if mesh[axis] > 1}
+
+
+def _used(
+    parameters: Mapping[str, Leaf],
+    in_use: Mapping[str, Leaf],
+    batch_axes: set[str],
+    exchanged: set[str],
+    questions: list[Question],
+) -> Iterator[tuple[str, Leaf]]:
+    """How parameters are computed with: as they are at rest over other axes, whole over those of the batch.
+
+    Over a batch axis a parameter stays split where its tokens come to it, as those of an expert do.
+    """
+    by_storage: dict[str, list[str]] = {}
+    brought: dict[str, list[str]] = {}
+    for path, leaf in parameters.items():
+        kept, whole = in_use[path].axes, leaf.axes - in_use[path].axes
+        for axis in kept & batch_axes - exchanged:
+            by_storage.setdefault(axis, []).append(path)
+        for axis in whole - batch_axes:
+            brought.setdefault(axis, []).append(path)
+        yield path, without(leaf, (leaf.axes & batch_axes) - (kept & exchanged))
+    for axis, paths in by_storage.items():
+        told = f"{named(paths)}: split over {axis} at rest and not gathered before use; activations move instead"
+        questions.append(Question("step", f"{told}: intended?"))
+    for axis, paths in brought.items():
+        told = f"{named(paths)}: gathered over {axis}, which splits no batch; activations should move instead"
+        questions.append(Question("step", f"{told}: intended?"))
+
+
+def _reductions(
+    theory: Theory, seen: list[Seen], forward: list[Seen] | None, idle: frozenset[str], questions: list[Question]
+) -> tuple[int, list[Seen]]:
+    """The microbatches that the reductions show, and what must move where they contradict the layouts."""
+    counts = {
+        (shape, axis): (of, theory.times(of, axis, seen))
+        for shape, of in theory.classes()
+        for axis in sorted(theory.reduced(of[0]))
+        if not {weight.path for weight in of} <= idle
+    }
+    times = {count for _, count in counts.values()}
+    scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
+    if len(times) == 1 and (k := min(times)) > 1 and k.denominator == 1 and scalars == k * once:
+        return int(k), seen
+    for (_, axis), (of, count) in counts.items():
+        if count == 1:
+            continue
+        names = named([weight.path for weight in of])
+        if count == 0:
+            told = f"gradients of {names} are not reduced over {axis}, which splits the batch"
+        elif count < 1:
+            told = f"gradients of {names}: {count.numerator} of {count.denominator} are reduced over {axis}"
+        else:
+            told = f"gradients of {names} are reduced {spelled(count)} over {axis}"
+        questions.append(Question("step", f"{told}: intended?"))
+        shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
+        seen = [each for each in seen if each.lane[2] != "gradients" or each.shape not in shapes]
+        alike = [weight for weight in theory.weights if shapes & gradient_shapes(weight, theory.mesh)]
+        seen += [each for weight in alike for each in theory.in_theory(weight)]
+    return 1, seen
+
+
+def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: list[Question]) -> None:
+    """Ask where a shard is not gathered once, or twice with recomputation; what must move is added."""
+    for _, of in theory.classes():
+        for axis in sorted(gathered_over(of[0])):
+            count, expected = theory.gathers(of, axis, seen)
+            if count == expected or (rematerialises and count == 2 * expected):
+                continue
+            names = named([weight.path for weight in of])
+            how = "not" if not count else spelled(Fraction(count, expected))
+            questions.append(Question("step", f"shards of {names} are gathered {how} over {axis}: intended?"))
+            lane = next((e.lane for e in seen if e.lane[2] == "parameters" and axis in e.lane[1]), None)
+            lane = lane or ("all-gather", theory.ordered(gathered_over(of[0])), "parameters")
+            shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, theory.mesh)}
+            seen[:] = [e for e in seen if e.lane[2] != "parameters" or e.shape not in shapes or axis not in e.lane[1]]
+            for weight in theory.weights:
+                if shapes & shard_shapes(weight, {axis}, theory.mesh) and axis in gathered_over(weight):
+                    size = weight.itemsize * prod(weight.local(weight.in_use, theory.mesh))
+                    seen.append(Seen(lane, next(iter(shapes)), size, 1))
+
+
+def _stray(
+    layouts: Layouts, in_use: Mapping[str, Leaf], batch_axes: set[str], seen: list[Seen], questions: list[Question]
+) -> set[Lane]:
+    """The lanes that no such layouts need: they are asked for, and not promised."""
+    split = {
+        axis
+        for part in (layouts.parameters, layouts.optimizer_state)
+        for leaf in (part or {}).values()
+        for axis in leaf.axes
+    }
+    split_beyond = any(any(leaf.spec[1:]) for leaf in (layouts.batch or {}).values())
+    useful = batch_axes | split | {axis for leaf in in_use.values() for axis in leaf.axes}
+    found = set()
+    for lane in sorted({each.lane for each in seen}):
+        operation, axes, what = lane
+        over = "×".join(axes)
+        size = sum(each.bytes for each in seen if each.lane == lane)
+        if what in ("activations", "parameters") and not split and not split_beyond:
+            why = "though every device has the whole model"
+        elif what == "gradients" and set(axes) - useful:
+            why = "which splits neither examples nor parameters"
+        elif what == "activations" and operation == "all-reduce" and set(axes) <= batch_axes and not split_beyond:
+            why = "which splits the batch: parameters should be gathered instead"
+        else:
+            continue
+        found.add(lane)
+        questions.append(Question("step", f"{operation} of {what} over {over}, {size:,} bytes, {why}: intended?"))
+    return found
+
+
+def _computed(
+    parameters: Mapping[str, Leaf], in_use: Mapping[str, Leaf], batch_axes: set[str], seen: list[Seen]
+) -> dict[str, PartitionSpec] | None:
+    """How parameters are computed with, where tokens move over a batch axis; elsewhere it goes without saying."""
+    if not any(each.lane[2] == "activations" and batch_axes & set(each.lane[1]) for each in seen):
+        return None
+    return fewest({path: PartitionSpec(*in_use[path].spec) for path in parameters})
+
+
+def without(leaf: Leaf, axes: set[str]) -> Leaf:
+    """A leaf that is not split over these axes."""
+    kept = [tuple(axis for axis in spec_axes((entry,)) if axis not in axes) for entry in leaf.spec]
+    return replace(leaf, spec=trimmed(tuple(each[0] if len(each) == 1 else each or None for each in kept)))
+
+
+def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the dimensions at its end that are whole."""
+    entries = list(spec)
+    while entries and not entries[-1]:
+        entries.pop()
+    return tuple(entries)
+
+
+def spelled(times: Fraction) -> str:
+    """How often, in words."""
+    return "twice" if times == 2 else f"{float(times):g} times"

@@ -60,6 +60,11 @@ class Theory:
         """The axes over which its gradient is reduced: those of the batch that do not split it in use."""
         return self.batch_axes - {axis for axes in weight.in_use for axis in axes}
 
+    def scattered(self, weight: Weight) -> set[str]:
+        """Those of them that split the gradient."""
+        gradient = self.gradients.get(weight.path)
+        return self.reduced(weight) & gradient.axes if gradient else set()
+
     def classes(self) -> Iterator[tuple[Shape, list[Weight]]]:
         """Parameters of one shape in use, which a program's text cannot tell apart."""
         found: dict[tuple[Shape, frozenset[str]], list[Weight]] = {}
@@ -92,8 +97,7 @@ class Theory:
     def in_theory(self, weight: Weight) -> Iterator[Seen]:
         """What one parameter and its gradient must move."""
         size = weight.itemsize * prod(weight.local(weight.in_use, self.mesh))
-        over = self.reduced(weight)
-        scattered = over & self.gradients[weight.path].axes if weight.path in self.gradients else set()
+        over, scattered = self.reduced(weight), self.scattered(weight)
         if scattered:
             yield Seen(("reduce-scatter", self.ordered(scattered), "gradients"), (), size, 1)
             size //= prod(self.mesh[axis] for axis in scattered)
@@ -118,11 +122,11 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     exchanged = {
         axis
         for entry, _ in sight.step.moved
-        if entry.operation in ("all-to-all", "collective-permute")
+        if entry.operation in ("all-to-all", "collective-permute") and len(entry.axes) == 1
         for axis in entry.axes
     }
     questions, in_use = list[Question](), dict(in_use)
-    if batch_axes:
+    if layouts.batch is not None:
         in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
     of = weights(layouts.parameters, layouts.optimizer_state, in_use)
     gradients = layouts.gradients or {}
@@ -135,10 +139,10 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         moved = [(replace(entry, phase="forward"), shape) for entry, shape in sight.forward.moved]
         forward, _ = sorted_out(moved, of, sight.mesh, batch_axes, scattered)
     microbatches = 1
-    if batch_axes:
+    if layouts.batch is not None:
         microbatches, seen = _reductions(theory, seen, forward, sight.frozen, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
-        stray = _stray(layouts, in_use, batch_axes, seen, questions)
+        stray = _stray(layouts, theory, seen, questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     scalars = sum(each.bytes for each in seen if each.lane[2] == "metrics")
@@ -201,18 +205,23 @@ def _reductions(
     if len(times) == 1 and (k := min(times)) > 1 and k.denominator == 1 and scalars == k * once:
         return int(k), seen
     for (_, axis), (of, count) in counts.items():
-        if count == 1:
-            continue
         names = named([weight.path for weight in of])
+        shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
+        own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
         if count == 0:
             told = f"gradients of {names} are not reduced over {axis}, which splits the batch"
         elif count < 1:
             told = f"gradients of {names}: {count.numerator} of {count.denominator} are reduced over {axis}"
-        else:
+        elif count > 1:
             told = f"gradients of {names} are reduced {spelled(count)} over {axis}"
+        elif any(axis in theory.scattered(weight) for weight in of) and any(
+            each.lane[0] == "all-reduce" and axis in each.lane[1] for each in own
+        ):
+            told = f"gradients of {names} are all-reduced over {axis}, though a device keeps a shard: not scattered"
+        else:
+            continue
         questions.append(Question("step", f"{told}: intended?"))
-        shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
-        seen = [each for each in seen if each.lane[2] != "gradients" or each.shape not in shapes]
+        seen = [each for each in seen if each not in own]
         alike = [weight for weight in theory.weights if shapes & gradient_shapes(weight, theory.mesh)]
         seen += [each for weight in alike for each in theory.in_theory(weight)]
     return 1, seen
@@ -238,33 +247,28 @@ def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: 
                     seen.append(Seen(lane, next(iter(shapes)), size, 1))
 
 
-def _stray(
-    layouts: Layouts, in_use: Mapping[str, Leaf], batch_axes: set[str], seen: list[Seen], questions: list[Question]
-) -> set[Lane]:
+def _stray(layouts: Layouts, theory: Theory, seen: list[Seen], questions: list[Question]) -> set[Lane]:
     """The lanes that no such layouts need: they are asked for, and not promised."""
-    split = {
-        axis
-        for part in (layouts.parameters, layouts.optimizer_state)
-        for leaf in (part or {}).values()
-        for axis in leaf.axes
-    }
-    split_beyond = any(any(leaf.spec[1:]) for leaf in (layouts.batch or {}).values())
-    useful = batch_axes | split | {axis for leaf in in_use.values() for axis in leaf.axes}
+    split = split_axes(layouts.parameters, theory.mesh) | split_axes(layouts.optimizer_state, theory.mesh)
+    examples_alone = not any(any(leaf.spec[1:]) for leaf in (layouts.batch or {}).values())
+    brought = {axis for weight in theory.weights for axis in gathered_over(weight)}
     found = set()
     for lane in sorted({each.lane for each in seen}):
         operation, axes, what = lane
-        over = "×".join(axes)
-        size = sum(each.bytes for each in seen if each.lane == lane)
-        if what in ("activations", "parameters") and not split and not split_beyond:
+        over, size = set(axes), sum(each.bytes for each in seen if each.lane == lane)
+        if what in ("activations", "parameters") and not split and examples_alone:
             why = "though every device has the whole model"
-        elif what == "gradients" and set(axes) - useful:
+        elif what == "gradients" and over - theory.batch_axes - split:
             why = "which splits neither examples nor parameters"
-        elif what == "activations" and operation == "all-reduce" and set(axes) <= batch_axes and not split_beyond:
+        elif what == "parameters" and not over & brought:
+            why = "though what it splits is split in use"
+        elif what == "activations" and operation == "all-reduce" and over <= theory.batch_axes and examples_alone:
             why = "which splits the batch: parameters should be gathered instead"
         else:
             continue
         found.add(lane)
-        questions.append(Question("step", f"{operation} of {what} over {over}, {size:,} bytes, {why}: intended?"))
+        told = f"{operation} of {what} over {'×'.join(axes)}, {size:,} bytes, {why}"
+        questions.append(Question("step", f"{told}: intended?"))
     return found
 
 

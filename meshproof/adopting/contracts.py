@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from jax.sharding import PartitionSpec
@@ -14,10 +15,13 @@ from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.traffic import gathered
-from meshproof.contract import Contract
+from meshproof.contract import Contract, spec_axes
 
-BFLOAT16 = 0.25
-"""The share of arrays in bfloat16, of those in float32, from which on a step is taken to compute in it."""
+LEAST, MOST = 2, 3
+"""Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
+
+WIDE = 32
+"""Bits of float32."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ def adopt(sight: Sight) -> Adoption:
         forward=budget.forward,
         step=budget.step,
         device_dimension=sight.device_dimension,
-        microbatches=budget.microbatches,
+        microbatches=max(budget.microbatches, _microbatches(sight)),
         mask=_mask(sight),
         compute_dtype=dtype,
         rematerialises=sight.step.rematerialises,
@@ -82,17 +86,33 @@ def _mask(sight: Sight) -> str | None:
     return None
 
 
+def _microbatches(sight: Sight) -> int:
+    """How many parts of a batch a step runs one after the other, by the products that it runs.
+
+    A step runs two to three times those of its forward pass, or as often as there are parts. 1 where that is not plain.
+    """
+    forward, step = sight.forward, sight.step
+    if forward is None or not forward.runs or not step.runs or step.rematerialises:
+        return 1
+    ratio, shards = step.runs / forward.runs, [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
+    rows = [leaf.shape[0] // prod(sight.mesh[axis] for axis in spec_axes(leaf.spec[:1])) for leaf in shards]
+    fitting = [
+        parts
+        for parts in range(2, min(rows, default=1) + 1)
+        if LEAST * parts < ratio <= MOST * parts and all(size % parts == 0 for size in rows)
+    ]
+    return fitting[0] if len(fitting) == 1 else 1
+
+
 def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
-    """What the step computes in, as it was written; a narrower type that is rare is a question."""
-    counts = {seen.name: seen for seen in sight.step.floats}
-    wide = counts["f32"].count if "f32" in counts else 0
-    narrow = [seen for seen in sight.step.floats if seen.bits < 32]
-    if "bf16" in counts and counts["bf16"].count >= BFLOAT16 * wide and not [s for s in narrow if s.name != "bf16"]:
-        return "bfloat16", ()
-    return "float32", tuple(
-        Question(
-            "compute_dtype",
-            f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}: intended?",
-        )
-        for seen in narrow
+    """What the step's products multiply, and a question on whatever is narrower than float32."""
+    kinds = sight.step.products
+    mixed = kinds.count("bf16") * 2 > len(kinds)
+    questions = [f"{kinds.count('bf16')} of {len(kinds)} products multiply bfloat16"] if mixed else []
+    wide = sum(seen.count for seen in sight.step.floats if seen.bits == WIDE)
+    for seen in sight.step.floats:
+        if seen.bits < WIDE and not (mixed and seen.name == "bf16"):
+            questions.append(f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}")
+    return ("bfloat16" if mixed else "float32"), tuple(
+        Question("compute_dtype", f"{told}: intended?") for told in questions
     )

@@ -57,7 +57,7 @@ def adapt(target: str) -> Adapter:
         module=module,
         trainer=attribute,
         make=make,
-        name=_word(trainer, "name", _snake(attribute if isinstance(found, type) else type(trainer).__name__)),
+        name=_word(trainer, "name", _snake(attribute)),
         framework=_word(trainer, "framework", _framework(state, module)),
         model=_word(trainer, "model", module.rpartition(".")[2]),
         mesh=dict(mesh.shape),
@@ -159,11 +159,11 @@ def _mesh(trainer: Any, members: dict[str, str], imports: set[str], held: Mappin
     meshes = [array.sharding.mesh for array in held.values() if isinstance(array.sharding, NamedSharding)]
     found = max((mesh for mesh in meshes if isinstance(mesh, Mesh)), key=lambda mesh: mesh.size, default=None)
     if found is None:
-        where = sorted({int(device.id) for array in held.values() for device in array.sharding._device_assignment})
+        where = sorted({str(device) for array in held.values() for device in array.sharding.device_set})
         kinds = sorted({type(array.sharding).__name__ for array in held.values()})
         raise AdoptError(
             f"no mesh: the trainer has no member `mesh`, and of the {len(held)} arrays of its state and batch none is "
-            f"on one (they are {', '.join(kinds)} on devices {where}); give it a mesh, or place the state with a "
+            f"on one (they are {', '.join(kinds)} on {', '.join(where)}); give it a mesh, or place the state with a "
             f"NamedSharding, jax.device_put(state, NamedSharding(mesh, PartitionSpec()))"
         )
     imports |= {"import numpy as np", "from jax.sharding import Mesh"}
@@ -276,14 +276,13 @@ def _word(trainer: Any, member: str, guessed: str) -> str:
 
 
 def _framework(state: Any, module: str) -> str:
-    """The library whose modules the state holds or the trainer's module imports."""
+    """The library whose variables the state holds, or whose modules the trainer's own imports."""
     nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
-    homes = {type(node).__module__ for node in nodes}
-    homes |= {getattr(value, "__name__", "") for value in vars(sys.modules[module]).values()}
-    for name, word in (("flax.nnx", "nnx"), ("flax.linen", "linen"), ("equinox", "equinox"), ("haiku", "haiku")):
-        if any(str(home).startswith(name) for home in homes):
-            return word
-    return "jax"
+    if any(type(node).__module__.startswith("flax.nnx") for node in nodes):
+        return "nnx"
+    homes = [str(getattr(value, "__name__", "")) for value in vars(sys.modules[module]).values()]
+    words = {"flax.linen": "linen", "equinox": "equinox", "haiku": "haiku"}
+    return next((word for name, word in words.items() if name in homes), "jax")
 
 
 def _snake(name: str) -> str:

@@ -18,9 +18,10 @@ from meshproof.adopting.adapter import Adapter, AdoptError
 from meshproof.adopting.members import placing
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
-from meshproof.hlo import Collective, HloError, census_by_shape
+from meshproof.hlo import Collective, HloError, census_by_shape, parse
 from meshproof.hlo.floats import Float, floats
 from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.products import products
 from meshproof.measures.layout import LeafLayout, mesh_axes
 from meshproof.measures.memory import program_memory
 from meshproof.observing import layouts as observed
@@ -66,12 +67,17 @@ class Layouts:
 
 @dataclass(frozen=True)
 class Read:
-    """One compiled program."""
+    """One compiled program.
+
+    ``runs`` counts the products that a call runs, ``products`` are the types that those of its source multiply.
+    """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
     floats: tuple[Float, ...]
     host_transfers: tuple[str, ...]
     aliased: int | None
+    runs: int | None = None
+    products: tuple[str, ...] = ()
     rematerialises: bool = False
     unread: str = ""
 
@@ -193,9 +199,16 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         moved = census_by_shape(text, subject.case.mesh)
         written = lowered.as_text("hlo", debug_info=True) if hasattr(lowered, "as_text") else ""
         recomputes = "rematted_computation" in text
-        return Read(moved, floats(written) if written else (), host_transfers(text), aliased, recomputes)
+        narrow, kinds = (floats(written), _products(written)) if written else ((), ())
+        return Read(moved, narrow, host_transfers(text), aliased, products(text), kinds, recomputes)
     except HloError as error:
-        return Read((), (), (), aliased, unread=str(error))
+        return Read((), (), (), aliased, unread=str(error).splitlines()[0])
+
+
+def _products(written: str) -> tuple[str, ...]:
+    return tuple(
+        each.operand(0).shapes[0].dtype for each in parse(written).instructions if each.opcode in ("dot", "convolution")
+    )
 
 
 def _refuse(training: Training) -> None:
@@ -232,6 +245,5 @@ def _held_whole(held: Any, parameters: Any) -> tuple[str, ...]:
     """The sharded parameters of which a device holds all while ``init`` runs."""
     if not isinstance(held, Iterable) or not isinstance(parameters, tuple):
         return ()
-    shapes = {shape.dimensions for shape in held}
-    split = [leaf for leaf in parameters if all(shard.shape != leaf.shape for shard in leaf.shards)]
-    return tuple(leaf.path for leaf in split if leaf.shape in shapes)
+    shapes = {shape.dimensions for shape in held} - {shard.shape for leaf in parameters for shard in leaf.shards}
+    return tuple(leaf.path for leaf in parameters if leaf.shape in shapes)

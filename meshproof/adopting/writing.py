@@ -30,7 +30,10 @@ def render(adoption: Adoption, module: str) -> str:
     adopted += [f"from meshproof.contract import {', '.join(_needed(adoption.contract))}"]
     return "\n".join(
         [
-            f'"""``{about}``, as ``meshproof adopt`` saw it: ``{command}``."""',
+            f'"""``{about}`` with its contract, as ``meshproof adopt`` saw it.',
+            "",
+            f"    $ {command}",
+            '"""',
             "",
             *_standard(imports),
             "",

@@ -42,7 +42,7 @@ def adopt(
     try:
         check_writable(path)
         found = adoption(trainer, devices, timeout)
-        text = render(found, ".".join([*path.parent.parts, path.stem]) if not path.is_absolute() else path.stem)
+        text = render(found, module_name(path))
         before = path.read_text(encoding="utf-8") if path.exists() else None
         if before is None or write:
             replace_text(path, text)
@@ -57,3 +57,9 @@ def adopt(
     for question in found.questions:
         typer.echo(f"? {question.about}: {question.text}")
     raise typer.Exit(0 if write or before in (None, text) else 1)
+
+
+def module_name(path: Path) -> str:
+    """The name under which a file is imported from the current folder; of a file elsewhere from its own."""
+    absolute, here = path.absolute(), Path.cwd()
+    return ".".join(absolute.relative_to(here).with_suffix("").parts) if here in absolute.parents else path.stem

@@ -204,39 +204,39 @@ def _reductions(
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
     if len(times) == 1 and (k := min(times)) > 1 and k.denominator == 1 and scalars == k * once:
         return int(k), seen
+    told: dict[str, list[str]] = {}
     for (_, axis), (of, count) in counts.items():
-        names = named([weight.path for weight in of])
         shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
         own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
         if count == 0:
-            told = f"gradients of {names} are not reduced over {axis}, which splits the batch"
+            how = f"not reduced over {axis}, which splits the batch"
         elif count < 1:
-            told = f"gradients of {names}: {count.numerator} of {count.denominator} are reduced over {axis}"
+            how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
         elif count > 1:
-            told = f"gradients of {names} are reduced {spelled(count)} over {axis}"
+            how = f"reduced {spelled(count)} over {axis}"
         elif any(axis in theory.scattered(weight) for weight in of) and any(
             each.lane[0] == "all-reduce" and axis in each.lane[1] for each in own
         ):
-            told = f"gradients of {names} are all-reduced over {axis}, though a device keeps a shard: not scattered"
+            how = f"all-reduced over {axis} and then sliced, not reduce-scattered"
         else:
             continue
-        questions.append(Question("step", f"{told}: intended?"))
-        seen = [each for each in seen if each not in own]
+        told.setdefault(how, []).extend(weight.path for weight in of)
         alike = [weight for weight in theory.weights if shapes & gradient_shapes(weight, theory.mesh)]
-        seen += [each for weight in alike for each in theory.in_theory(weight)]
+        seen = [each for each in seen if each not in own] + [e for weight in alike for e in theory.in_theory(weight)]
+    questions += [Question("step", f"gradients of {named(paths)}: {how}: intended?") for how, paths in told.items()]
     return 1, seen
 
 
 def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: list[Question]) -> None:
     """Ask where a shard is not gathered once, or twice with recomputation; what must move is added."""
+    told: dict[str, list[str]] = {}
     for _, of in theory.classes():
         for axis in sorted(gathered_over(of[0])):
             count, expected = theory.gathers(of, axis, seen)
             if count == expected or (rematerialises and count == 2 * expected):
                 continue
-            names = named([weight.path for weight in of])
             how = "not" if not count else spelled(Fraction(count, expected))
-            questions.append(Question("step", f"shards of {names} are gathered {how} over {axis}: intended?"))
+            told.setdefault(f"gathered {how} over {axis}", []).extend(weight.path for weight in of)
             lane = next((e.lane for e in seen if e.lane[2] == "parameters" and axis in e.lane[1]), None)
             lane = lane or ("all-gather", theory.ordered(gathered_over(of[0])), "parameters")
             shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, theory.mesh)}
@@ -245,6 +245,7 @@ def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: 
                 if shapes & shard_shapes(weight, {axis}, theory.mesh) and axis in gathered_over(weight):
                     size = weight.itemsize * prod(weight.local(weight.in_use, theory.mesh))
                     seen.append(Seen(lane, next(iter(shapes)), size, 1))
+    questions += [Question("step", f"shards of {named(paths)}: {how}: intended?") for how, paths in told.items()]
 
 
 def _stray(layouts: Layouts, theory: Theory, seen: list[Seen], questions: list[Question]) -> set[Lane]:

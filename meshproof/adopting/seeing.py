@@ -16,6 +16,7 @@ import numpy as np
 
 from meshproof.adopting.adapter import Adapter, AdoptError
 from meshproof.adopting.members import placing
+from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
 from meshproof.hlo import Collective, HloError, census_by_shape, parse
@@ -130,7 +131,8 @@ def see(adapter: Adapter) -> Sight:
         if step is None:
             raise AdoptError(
                 "train_step has no lower(): the step is hidden in Python control flow, so that no program can be read. "
-                "Hand over the jitted function itself, or give the object one: lower(state, batch)"
+                "Hand over the jitted function itself, or give the object one: lower(state, batch). Seen so far: "
+                f"{len(arrays(state))} arrays of state, on the mesh {adapter.mesh}"
             )
         forward = _read(subject, "loss", state)
         gradients = observe_gradients(subject, state)

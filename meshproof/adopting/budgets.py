@@ -5,7 +5,7 @@ These are the rules of COM-2 and COM-4 by tensors instead of bytes, so that a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -16,24 +16,23 @@ from jax.sharding import PartitionSpec
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
+from meshproof.adopting.theory import Theory, gathered_over
 from meshproof.adopting.traffic import (
     Lane,
     Seen,
-    Shape,
-    Weight,
     gradient_shapes,
-    key,
     lines,
     shard_shapes,
     sorted_out,
     weights,
 )
-from meshproof.contract import Communication, spec_axes
+from meshproof.contract import Communication, Payload, spec_axes
 
 SCALARS = 64
 """Bytes of scalar metrics that COM-2 admits in a step."""
 
-REDUCTIONS = ("all-reduce", "reduce-scatter")
+_FORWARD: dict[Payload, Payload] = {"gradients": "activations"}
+"""What a forward pass has none of, and what it is taken for there."""
 
 
 @dataclass(frozen=True)
@@ -47,74 +46,6 @@ class Budget:
     questions: tuple[Question, ...]
 
 
-@dataclass(frozen=True)
-class Theory:
-    """What the layouts imply: parameters with their layouts, and the mesh axes that split batches and gradients."""
-
-    mesh: dict[str, int]
-    weights: list[Weight]
-    batch_axes: set[str]
-    gradients: dict[str, Leaf]
-
-    def reduced(self, weight: Weight) -> set[str]:
-        """The axes over which its gradient is reduced: those of the batch that do not split it in use."""
-        return self.batch_axes - {axis for axes in weight.in_use for axis in axes}
-
-    def scattered(self, weight: Weight) -> set[str]:
-        """Those of them that split the gradient."""
-        gradient = self.gradients.get(weight.path)
-        return self.reduced(weight) & gradient.axes if gradient else set()
-
-    def classes(self) -> Iterator[tuple[Shape, list[Weight]]]:
-        """Parameters of one shape in use, which a program's text cannot tell apart."""
-        found: dict[tuple[Shape, frozenset[str]], list[Weight]] = {}
-        for weight in self.weights:
-            shape = key(weight.local(weight.in_use, self.mesh))
-            found.setdefault((shape, frozenset(self.reduced(weight))), []).append(weight)
-        yield from ((shape, of) for (shape, _), of in found.items() if shape)
-
-    def times(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> Fraction:
-        """How often the gradients of these parameters are reduced over an axis."""
-        shapes = set().union(*(gradient_shapes(weight, self.mesh) for weight in of))
-        alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
-        expected = sum(axis in self.reduced(weight) for weight in alike)
-        tensors = sum(
-            each.tensors
-            for each in seen
-            if each.lane[2] == "gradients" and each.lane[0] in REDUCTIONS and axis in each.lane[1]
-            if each.shape in shapes
-        )
-        return Fraction(tensors, expected or 1)
-
-    def gathers(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> tuple[int, int]:
-        """How often shards of these parameters are gathered over an axis: seen, and expected."""
-        shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, self.mesh)}
-        alike = [other for other in self.weights if shapes & shard_shapes(other, {axis}, self.mesh)]
-        expected = sum(axis in gathered_over(weight) for weight in alike)
-        lanes = [each for each in seen if each.lane[2] == "parameters" and axis in each.lane[1]]
-        return sum(each.tensors for each in lanes if each.shape in shapes), expected
-
-    def in_theory(self, weight: Weight) -> Iterator[Seen]:
-        """What one parameter and its gradient must move."""
-        size = weight.itemsize * prod(weight.local(weight.in_use, self.mesh))
-        over, scattered = self.reduced(weight), self.scattered(weight)
-        if scattered:
-            yield Seen(("reduce-scatter", self.ordered(scattered), "gradients"), (), size, 1)
-            size //= prod(self.mesh[axis] for axis in scattered)
-        if left := over - scattered:
-            yield Seen(("all-reduce", self.ordered(left), "gradients"), (), size, 1)
-
-    def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
-        """Axes in the mesh's order."""
-        return tuple(axis for axis in self.mesh if axis in set(axes))
-
-
-def gathered_over(weight: Weight) -> set[str]:
-    """The axes over which a parameter is gathered: before its use, or after its update in shards."""
-    rest, in_use, updated = ({axis for axes in split for axis in axes} for split in weight.splits)
-    return (rest | updated) - in_use
-
-
 def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget:
     """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers."""
     assert layouts.parameters is not None
@@ -125,6 +56,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         if entry.operation in ("all-to-all", "collective-permute") and len(entry.axes) == 1
         for axis in entry.axes
     }
+    exchanged |= {axis for leaf in (layouts.batch or {}).values() for axis in spec_axes(leaf.spec[1:])}
     questions, in_use = list[Question](), dict(in_use)
     if layouts.batch is not None:
         in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
@@ -136,13 +68,13 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     questions += [Question("step", f"{sentence}: intended?") for sentence in unsaid]
     forward = None
     if sight.forward is not None and not sight.forward.unread:
-        moved = [(replace(entry, phase="forward"), shape) for entry, shape in sight.forward.moved]
-        forward, _ = sorted_out(moved, of, sight.mesh, batch_axes, scattered)
+        forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
+        forward = [replace(each, lane=(*each.lane[:2], _FORWARD.get(each.lane[2], each.lane[2]))) for each in forward]
     microbatches = 1
     if layouts.batch is not None:
         microbatches, seen = _reductions(theory, seen, forward, sight.frozen, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
-        stray = _stray(layouts, theory, seen, questions)
+        stray = _stray(layouts, theory, [*seen, *(forward or ())], questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     scalars = sum(each.bytes for each in seen if each.lane[2] == "metrics")
@@ -218,6 +150,8 @@ def _reductions(
             each.lane[0] == "all-reduce" and axis in each.lane[1] for each in own
         ):
             how = f"all-reduced over {axis} and then sliced, not reduce-scattered"
+        elif any(theory.left_whole(weight, each, axis) for weight in of for each in own):
+            how = f"reduced whole over {axis}, not the shards that a scatter leaves"
         else:
             continue
         told.setdefault(how, []).extend(weight.path for weight in of)
@@ -256,7 +190,7 @@ def _stray(layouts: Layouts, theory: Theory, seen: list[Seen], questions: list[Q
     found = set()
     for lane in sorted({each.lane for each in seen}):
         operation, axes, what = lane
-        over, size = set(axes), sum(each.bytes for each in seen if each.lane == lane)
+        over = set(axes)
         if what in ("activations", "parameters") and not split and examples_alone:
             why = "though every device has the whole model"
         elif what == "gradients" and over - theory.batch_axes - split:
@@ -268,7 +202,7 @@ def _stray(layouts: Layouts, theory: Theory, seen: list[Seen], questions: list[Q
         else:
             continue
         found.add(lane)
-        told = f"{operation} of {what} over {'×'.join(axes)}, {size:,} bytes, {why}"
+        told = f"{operation} of {what} over {'×'.join(axes)}, {why}"
         questions.append(Question("step", f"{told}: intended?"))
     return found
 

@@ -108,7 +108,8 @@ def payload(
     """What a tensor is."""
     shape, over = key(dimensions), set(entry.axes)
     if entry.operation in ("all-reduce", "reduce-scatter"):
-        if entry.phase != "forward" and shape and owners(shape, over, of, mesh, batch_axes):
+        may_be = entry.phase != "forward" or over <= batch_axes
+        if may_be and shape and owners(shape, over, of, mesh, batch_axes):
             return "gradients"
         return "activations" if shape else "metrics"
     if entry.operation == "all-gather" and any(shape in shard_shapes(weight, over, mesh) for weight in of):

@@ -145,7 +145,7 @@ USED = {"w": Leaf((16, 32), 4, (None, "model")), "b": SHARDED["b"]}
         ("gradients", moved("all-reduce", ("data",), (256,))),
         ("metrics", moved("all-reduce", ("data",), ())),
         ("activations", moved("all-reduce", ("model",), (16, 16))),
-        ("activations", moved("all-reduce", ("data",), (16,), phase="forward")),
+        ("activations", moved("all-reduce", ("model",), (32,), phase="forward")),
         ("activations", moved("all-gather", ("model",), (64, 8))),
         ("activations", moved("collective-permute", ("model",), (4, 16))),
     ],

@@ -164,7 +164,7 @@ def questions(case: str) -> Iterator[str]:
 
 
 TRAFFIC = ("gradients of", "shards of", "activations", " moves ", "gathered over", "copies on several")
-LAYOUT = ("replicated over", "every device holds", "placed as", "the step leaves")
+LAYOUT = ("replicated over", "every device holds", "placed as", "the step leaves", "shards hold other")
 WORDS = {
     **{f"COM-{number}": TRAFFIC for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11)},
     **{f"SHD-{number}": LAYOUT for number in (1, 2, 3, 4, 5)},
@@ -172,7 +172,7 @@ WORDS = {
     "MEM-2": ("donates",),
     "MEM-3": ("while it runs",),
     "CMP-1": ("compiles again",),
-    "CMP-2": ("host",),
+    "CMP-2": ("host", "promoted implicitly"),
     "MIX-2": ("bf16", "bfloat16", "reduce-precision", "f8", "f16"),
     "NUM-5": ("two runs of the same",),
     "NUM-6": ("copies on several devices differ",),

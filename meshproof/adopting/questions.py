@@ -83,11 +83,14 @@ def _partly(
         whole = [
             path
             for path, leaf in leaves.items()
-            if split and axis not in leaf.axes and prod(leaf.shape) >= least and len(leaf.shape) > 1
+            if split
+            and axis not in leaf.axes
+            and (part == "batch" or prod(leaf.shape) >= least and len(leaf.shape) > 1)
             if any(length % size == 0 for length in leaf.shape)
         ]
         if whole:
-            yield Question(part, f"{named(whole)}: replicated over {axis}, which splits smaller leaves: intended?")
+            others = "other fields" if part == "batch" else "smaller leaves"
+            yield Question(part, f"{named(whole)}: replicated over {axis}, which splits {others}: intended?")
 
 
 def _of(path: str, parameters: dict[str, Leaf], axis: str) -> bool:
@@ -113,6 +116,7 @@ def _batch(sight: Sight, questions: list[Question]) -> dict[str, Leaf] | None:
     batch = sight.batch
     parts = (sight.parameters, sight.optimizer_state, batch)
     if batch is None or not large or any(leaf.axes for part in parts for leaf in (part or {}).values()):
+        questions += _partly(batch or {}, {}, "batch", dict.fromkeys(large, 1))
         return batch
     fields = named(list(batch))
     told = f"{fields}: every device holds all examples, and all of the model, so that all compute the same"
@@ -138,6 +142,13 @@ def of_running(sight: Sight) -> Iterable[Question]:
             bad = [record.path for record in verdict.records if record.failure]
             if bad:
                 yield Question("train_step", f"after three steps, {named(bad)}: {what}: intended?")
+    if isinstance(training.implicit_transfers, tuple) and training.implicit_transfers:
+        yield Question("train_step", f"each step is fed from the host, {training.implicit_transfers[0]}: intended?")
+    if sight.promotions:
+        yield Question("train_step", f"a dtype is promoted implicitly, {sight.promotions[0]}: intended?")
+    if sight.displaced:
+        told = f"{len(sight.displaced)} shards hold other examples than theirs, first {sight.displaced[0]}"
+        yield Question("batch", f"{told}: intended?")
     if sight.held_whole:
         yield Question("init", f"while it runs a device holds all of {named(sight.held_whole)}: intended?")
     if sight.adapter.undeclared:

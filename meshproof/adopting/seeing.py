@@ -99,6 +99,8 @@ class Sight:
     training: Training
     state_bytes: int
     held_whole: tuple[str, ...]
+    displaced: tuple[str, ...]
+    promotions: tuple[str, ...]
     device_dimension: bool
 
     @property
@@ -153,6 +155,8 @@ def see(adapter: Adapter) -> Sight:
         step=step,
         training=training,
         state_bytes=_bytes(layouts),
+        displaced=_told(start.batch.displaced),
+        promotions=_told(gradients.promotions),
         held_whole=_held_whole(initialisation.held, layouts.parameters),
         device_dimension=any(rank > host[path].ndim for path, rank in ranks.items() if path in host),
     )
@@ -237,6 +241,10 @@ def _leaf(leaf: LeafLayout, mesh: Mapping[str, int]) -> Leaf:
         spelled.pop()
     odd = " ".join(word for word in ("memory", "devices") if f" {word}" in leaf.spec)
     return Leaf(leaf.shape, leaf.itemsize, tuple(spelled), leaf.spec if odd or found is None else "")
+
+
+def _told(seen: Any) -> tuple[str, ...]:
+    return seen if isinstance(seen, tuple) else ()
 
 
 def _bytes(layouts: observed.Layouts) -> int:

@@ -85,7 +85,7 @@ def _partly(
             for path, leaf in leaves.items()
             if split
             and axis not in leaf.axes
-            and (part == "batch" or prod(leaf.shape) >= least and len(leaf.shape) > 1)
+            and (part == "batch" or (prod(leaf.shape) >= least and len(leaf.shape) > 1))
             if any(length % size == 0 for length in leaf.shape)
         ]
         if whole:

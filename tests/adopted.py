@@ -163,7 +163,15 @@ def questions(case: str) -> Iterator[str]:
         yield str(error).partition(":")[0]
 
 
-TRAFFIC = ("gradients of", "shards of", "activations", " moves ", "gathered over", "copies on several")
+TRAFFIC = (
+    "gradients of",
+    "every gradient is reduced",
+    "shards of",
+    "activations",
+    " moves ",
+    "gathered over",
+    "copies on several",
+)
 LAYOUT = ("replicated over", "every device holds", "placed as", "the step leaves", "shards hold other")
 WORDS = {
     **{f"COM-{number}": TRAFFIC for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11)},

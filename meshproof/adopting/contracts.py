@@ -51,7 +51,7 @@ def adopt(sight: Sight) -> Adoption:
         microbatches=max(budget.microbatches, _microbatches(sight)),
         mask=_mask(sight),
         compute_dtype=dtype,
-        rematerialises=sight.step.rematerialises,
+        rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
     )
     return Adoption(sight.adapter, contract, (*questions, *about))
 

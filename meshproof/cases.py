@@ -62,7 +62,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     try:
         module = importlib.import_module(implementation)
     except Exception as error:
-        raise ImplementationError(f"--impl {implementation}: {_import_problem(implementation, error)}") from error
+        raise ImplementationError(f"--impl {implementation}: {import_problem(implementation, error)}") from error
     if not callable(getattr(module, "strategies", None)):
         raise ImplementationError(
             f"--impl {implementation}: the module has no member strategies(), "
@@ -71,7 +71,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     try:
         strategies = module.strategies()
         if isinstance(strategies, Iterable):
-            strategies = [each for strategy in strategies for each in (strategy, *_quiet(strategy))]
+            strategies = [each for strategy in strategies for each in (strategy, *quiet_form(strategy))]
     except Exception as error:
         raise ImplementationError(
             f"--impl {implementation}: strategies() raised {type(error).__name__}: {error}"
@@ -90,7 +90,7 @@ def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[C
     return cases
 
 
-def _quiet(strategy: Any) -> Iterator[Any]:
+def quiet_form(strategy: Any) -> Iterator[Any]:
     """The same trainer without its draws, where it offers that: a case of its own."""
     if has_member(strategy, "without_draws") and getattr(strategy, "draws", False):
         quiet = strategy.without_draws()
@@ -99,7 +99,7 @@ def _quiet(strategy: Any) -> Iterator[Any]:
         yield quiet
 
 
-def _import_problem(implementation: str, error: Exception) -> str:
+def import_problem(implementation: str, error: Exception) -> str:
     """Whether there is no such module, and where it was sought; or what its own import ended with, and where."""
     said = f"{type(error).__name__}: {error}"
     if implementation.endswith(".py") or not all(part.isidentifier() for part in implementation.split(".")):

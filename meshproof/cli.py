@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from meshproof.commands.adopt import adopt
 from meshproof.commands.census import census
 from meshproof.commands.check import PASSES_ON, check
 from meshproof.commands.compare import compare
@@ -20,7 +21,7 @@ app = typer.Typer(
     help="Conformance and regression suite for distributed training in JAX and Flax.",
 )
 app.command(context_settings=PASSES_ON)(check)
-for command in (compare, upgrade, bisect, ab, census, html, plots, spec):
+for command in (adopt, compare, upgrade, bisect, ab, census, html, plots, spec):
     app.command()(command)
 app.add_typer(expectations, name="expectations")
 app.add_typer(baseline, name="baseline")

@@ -3,10 +3,20 @@
 Pure Python, no dependencies. What cannot be accounted for is an `HloError` with line and column, never a zero.
 """
 
-from meshproof.hlo.census import Collective, census
+from meshproof.hlo.census import Collective, census, census_by_shape
 from meshproof.hlo.errors import HloError
 from meshproof.hlo.module import Computation, Instruction, Module
 from meshproof.hlo.parser import parse
 from meshproof.hlo.shapes import Shape
 
-__all__ = ["Collective", "Computation", "HloError", "Instruction", "Module", "Shape", "census", "parse"]
+__all__ = [
+    "Collective",
+    "Computation",
+    "HloError",
+    "Instruction",
+    "Module",
+    "Shape",
+    "census",
+    "census_by_shape",
+    "parse",
+]

@@ -6,7 +6,7 @@ that communicate alike count once; where they differ, what they communicate depe
 (*unknown*), as they are in a loop whose trip count the text does not tell.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
@@ -54,6 +54,7 @@ class Kind(NamedTuple):
     dtype: str
     realized_as: str
     phase: str
+    dimensions: tuple[int, ...]
 
 
 class Amount(NamedTuple):
@@ -85,19 +86,29 @@ def census(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
     ids in the text are positions in `mesh.devices.flat`. Entries come in the order of their fields. Raises `HloError`,
     with line and column, for anything that cannot be accounted for.
     """
+    return tuple(collective for collective, _ in _take(text, mesh, by_shape=False))
+
+
+def census_by_shape(text: str, mesh: Mapping[str, int]) -> tuple[tuple[Collective, tuple[int, ...]], ...]:
+    """The same with an entry for each shape of tensors, and that shape: an operand's dimensions on one device.
+
+    An instruction that carries tensors of several shapes is an execution of each of these entries.
+    """
+    return tuple(_take(text, mesh, by_shape=True))
+
+
+def _take(text: str, mesh: Mapping[str, int], by_shape: bool) -> Iterator[tuple[Collective, tuple[int, ...]]]:
     _check_mesh(mesh)
     module = parse(text)
     _check_devices(module, mesh)
     with refuse_depth():
-        profile = _Profiler(module, mesh).entry()
-    ordered = sorted(profile.items(), key=lambda item: item[0])
-    return tuple(
-        Collective(
-            kind.operation, kind.axes, *amount[:3], kind.dtype, kind.realized_as, kind.phase, amount.widened or 0
-        )
-        for kind, amount in ordered
-        if amount.executions != 0
-    )
+        profile = _Profiler(module, mesh, by_shape).entry()
+    for kind, amount in sorted(profile.items(), key=lambda item: item[0]):
+        if amount.executions != 0:
+            entry = Collective(
+                kind.operation, kind.axes, *amount[:3], kind.dtype, kind.realized_as, kind.phase, amount.widened or 0
+            )
+            yield entry, kind.dimensions
 
 
 def _check_mesh(mesh: Mapping[str, int]) -> None:
@@ -120,9 +131,10 @@ def _check_devices(module: Module, mesh: Mapping[str, int]) -> None:
 class _Profiler:
     """Sums the communication of each computation, bodies before their callers."""
 
-    def __init__(self, module: Module, mesh: Mapping[str, int]) -> None:
+    def __init__(self, module: Module, mesh: Mapping[str, int], by_shape: bool) -> None:
         self._module = module
         self._mesh = mesh
+        self._by_shape = by_shape
         self._realisations = Realisations(prod(mesh.values()))
         self._async_fusions = AsyncFusions(module)
         self._profiles: dict[Computation, Profile] = {}
@@ -176,7 +188,8 @@ class _Profiler:
         wrappers = {caller.opcode for caller in callers}
         meanings = self._realisations.classify(written, fused=bool(wrappers & _FUSIONS))
         tensors = carried(written, callers[0] if len(callers) == 1 and wrappers <= _WRAPPERS else None)
-        return _by_kind(written, tensors, meanings, "async-start " if "async-start" in wrappers else "")
+        prefix = "async-start " if "async-start" in wrappers else ""
+        return _by_kind(written, tensors, meanings, prefix, self._by_shape)
 
 
 def _refuse_unknown(instruction: Instruction) -> None:
@@ -189,12 +202,15 @@ def _refuse_unknown(instruction: Instruction) -> None:
         check_silent(instruction)
 
 
-def _by_kind(written: Written, tensors: list[Tensor], meanings: list[tuple[str, str]], prefix: str) -> Profile:
+def _by_kind(
+    written: Written, tensors: list[Tensor], meanings: list[tuple[str, str]], prefix: str, by_shape: bool
+) -> Profile:
     """One entry per kind of tensor in the instruction, each of them one execution of it."""
     total: Profile = {}
     for tensor in tensors:
         operation, realized_as = meanings[tensor.operand]
-        kind = Kind(operation, written.axes, tensor.shape.dtype, prefix + realized_as, tensor.phase)
+        dimensions = tensor.shape.dimensions if by_shape else ()
+        kind = Kind(operation, written.axes, tensor.shape.dtype, prefix + realized_as, tensor.phase, dimensions)
         moved = tensor.shape.bytes * (written.group_size if written.operation == "all-gather" else 1)
         before = total.get(kind, Amount(1, 0, 0))
         widened = (before.widened or 0) + moved * tensor.widened

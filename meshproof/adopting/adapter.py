@@ -1,0 +1,90 @@
+"""What an adapter around a user's trainer consists of: plain data, and its Python source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+PASSED_ON = (
+    "variant", "make_mesh", "init", "batches", "shard_batch", "train_step", "loss", "gradients", "parameters",
+    "optimizer_state", "load", "truth", "evaluate", "schedule", "at_rest", "logical_axes", "lay_out", "draws",
+    "unchecked_gradients", "model_flops",
+)  # fmt: skip
+"""Members that an adapter takes over as they are."""
+
+
+class AdoptError(Exception):
+    """A trainer cannot be adopted; the message says what was seen of it, and what was expected."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """``module`` and ``trainer`` say where the user's object is, ``make`` is the expression that makes a trainer of it.
+
+    ``members`` are the sources of the adapter's members, in their order; ``imports`` what they need. ``undeclared``
+    are the arrays of a state, by path, that are neither parameters nor optimizer state as far as was seen.
+    """
+
+    module: str
+    trainer: str
+    make: str
+    name: str
+    framework: str
+    model: str
+    mesh: dict[str, int]
+    members: dict[str, str]
+    imports: frozenset[str] = frozenset()
+    undeclared: tuple[str, ...] = field(default=())
+
+    def source(self) -> str:
+        """The adapter's class, whose contract is ``CONTRACT``, and ``strategies()``."""
+        passed = [member for member, text in self.members.items() if not text]
+        written = [text for text in self.members.values() if text]
+        lines = [
+            f"class {self.class_name}:",
+            f'    name, framework, model = "{self.name}", "{self.framework}", "{self.model}"',
+            f"    mesh_axes = {self.mesh!r}".replace("'", '"'),
+            "    contract = CONTRACT",
+            *(f"    {member} = property(lambda self: self.trainer.{member})" for member in passed),
+            "",
+            "    @cached_property",
+            "    def trainer(self):",
+            f"        return {self.make}",
+            *(f"\n{text}" for text in written),
+            "",
+            "",
+            "def strategies():",
+            f"    return [{self.class_name}()]",
+            "",
+        ]
+        return "\n".join(lines)
+
+    @property
+    def class_name(self) -> str:
+        """A class name that is not the trainer's own."""
+        return "Adopted"
+
+    def header(self) -> str:
+        """The imports of the adapter, without those of a contract."""
+        standard, others = ["from functools import cached_property"], sorted({*self.imports, self.imported})
+        return "\n".join([*standard, "", *others])
+
+    @property
+    def imported(self) -> str:
+        """The import of the user's object."""
+        name = self.trainer.partition(".")[0]
+        return f"from {self.module} import {name}"
+
+
+def spelled_spec(spec: Iterable[Any]) -> str:
+    """A ``PartitionSpec`` as source, where ``P`` is its name."""
+    entries = [f'"{each}"' if isinstance(each, str) else _tuple(each) if each else "None" for each in spec]
+    while entries and entries[-1] == "None":
+        entries.pop()
+    return f"P({', '.join(entries)})"
+
+
+def _tuple(axes: Iterable[str]) -> str:
+    names = [f'"{axis}"' for axis in axes]
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"

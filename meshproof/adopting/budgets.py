@@ -1,0 +1,235 @@
+"""The budgets of both programs, held to what layouts imply: every gradient reduced once, every shard gathered once.
+
+These are the rules of COM-2 and COM-4 by tensors instead of bytes, so that a question can name the leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from jax.sharding import PartitionSpec
+
+from meshproof.adopting.patterns import fewest
+from meshproof.adopting.questions import Question, named
+from meshproof.adopting.seeing import Layouts, Leaf, Sight
+from meshproof.adopting.theory import Theory, gathered_over
+from meshproof.adopting.traffic import (
+    Lane,
+    Seen,
+    gradient_shapes,
+    lines,
+    shard_shapes,
+    sorted_out,
+    weights,
+)
+from meshproof.contract import Communication, Payload, spec_axes
+
+SCALARS = 64
+"""Bytes of scalar metrics that COM-2 admits in a step."""
+
+_FORWARD: dict[Payload, Payload] = {"gradients": "activations"}
+"""What a forward pass has none of, and what it is taken for there."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is promised of what moves, and what is asked."""
+
+    forward: tuple[Communication, ...] | None
+    step: tuple[Communication, ...] | None
+    computed: dict[str, PartitionSpec] | None
+    microbatches: int
+    questions: tuple[Question, ...]
+
+
+def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget:
+    """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers."""
+    assert layouts.parameters is not None
+    batch_axes = split_axes(layouts.batch, sight.mesh)
+    exchanged = {
+        axis
+        for entry, _ in sight.step.moved
+        if entry.operation in ("all-to-all", "collective-permute") and len(entry.axes) == 1
+        for axis in entry.axes
+    }
+    exchanged |= {axis for leaf in (layouts.batch or {}).values() for axis in spec_axes(leaf.spec[1:])}
+    questions, in_use = list[Question](), dict(in_use)
+    if layouts.batch is not None:
+        in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
+    of = weights(layouts.parameters, layouts.optimizer_state, in_use)
+    gradients = layouts.gradients or {}
+    theory = Theory(sight.mesh, of, batch_axes, gradients)
+    scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
+    seen, unsaid = sorted_out(sight.step.moved, of, sight.mesh, batch_axes, scattered)
+    questions += [Question("step", f"{sentence}: intended?") for sentence in unsaid]
+    forward = None
+    if sight.forward is not None and not sight.forward.unread:
+        forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
+        forward = [replace(each, lane=(*each.lane[:2], _FORWARD.get(each.lane[2], each.lane[2]))) for each in forward]
+    microbatches = 1
+    if layouts.batch is not None:
+        microbatches, seen = _reductions(theory, seen, forward, sight.frozen, questions)
+        _gathers(theory, seen, sight.step.rematerialises, questions)
+        stray = _stray(layouts, theory, [*seen, *(forward or ())], questions)
+        seen = [each for each in seen if each.lane not in stray]
+        forward = None if forward is None else [each for each in forward if each.lane not in stray]
+    scalars = sum(each.bytes for each in seen if each.lane[2] == "metrics")
+    if scalars > SCALARS * microbatches:
+        questions.append(Question("step", f"{scalars:,} bytes of scalars are reduced in a step: intended?"))
+    return Budget(
+        forward=None if forward is None else lines(forward),
+        step=lines(seen),
+        computed=_computed(layouts.parameters, in_use, batch_axes, seen),
+        microbatches=microbatches,
+        questions=tuple(questions),
+    )
+
+
+def split_axes(part: Mapping[str, Leaf] | None, mesh: Mapping[str, int]) -> set[str]:
+    """The mesh axes of more than one device that split a leaf of a part."""
+    return {axis for leaf in (part or {}).values() for axis in leaf.axes if mesh[axis] > 1}
+
+
+def _used(
+    parameters: Mapping[str, Leaf],
+    in_use: Mapping[str, Leaf],
+    batch_axes: set[str],
+    exchanged: set[str],
+    questions: list[Question],
+) -> Iterator[tuple[str, Leaf]]:
+    """How parameters are computed with: as they are at rest over other axes, whole over those of the batch.
+
+    Over a batch axis a parameter stays split where its tokens come to it, as those of an expert do.
+    """
+    by_storage: dict[str, list[str]] = {}
+    brought: dict[str, list[str]] = {}
+    for path, leaf in parameters.items():
+        kept, whole = in_use[path].axes, leaf.axes - in_use[path].axes
+        for axis in kept & batch_axes - exchanged:
+            by_storage.setdefault(axis, []).append(path)
+        for axis in whole - batch_axes:
+            brought.setdefault(axis, []).append(path)
+        yield path, without(leaf, (leaf.axes & batch_axes) - (kept & exchanged))
+    for axis, paths in by_storage.items():
+        told = f"{named(paths)}: split over {axis} at rest and not gathered before use; activations move instead"
+        questions.append(Question("step", f"{told}: intended?"))
+    for axis, paths in brought.items():
+        told = f"{named(paths)}: gathered over {axis}, which splits no batch; activations should move instead"
+        questions.append(Question("step", f"{told}: intended?"))
+
+
+def _reductions(
+    theory: Theory, seen: list[Seen], forward: list[Seen] | None, idle: frozenset[str], questions: list[Question]
+) -> tuple[int, list[Seen]]:
+    """The microbatches that the reductions show, and what must move where they contradict the layouts."""
+    counts = {
+        (shape, axis): (of, theory.times(of, axis, seen))
+        for shape, of in theory.classes()
+        for axis in sorted(theory.reduced(of[0]))
+        if not {weight.path for weight in of} <= idle
+    }
+    times = {count for _, count in counts.values()}
+    scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
+    if len(times) == 1 and (k := min(times)) > 1 and k.denominator == 1 and scalars == k * once:
+        told = f"every gradient is reduced {spelled(k)}, taken for one reduction a microbatch; one after them would do"
+        questions.append(Question("step", f"{told}: intended?"))
+        return int(k), seen
+    asked: dict[str, list[str]] = {}
+    for (_, axis), (of, count) in counts.items():
+        shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
+        own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
+        if count == 0:
+            how = f"not reduced over {axis}, which splits the batch"
+        elif count < 1:
+            how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
+        elif count > 1:
+            how = f"reduced {spelled(count)} over {axis}"
+        elif theory.not_scattered(of, axis, own):
+            how = f"all-reduced over {axis} and then sliced, not reduce-scattered"
+        elif any(theory.left_whole(weight, each, axis) for weight in of for each in own):
+            how = f"reduced whole over {axis}, not the shards that a scatter leaves"
+        else:
+            continue
+        asked.setdefault(how, []).extend(weight.path for weight in of)
+        alike = [weight for weight in theory.weights if shapes & gradient_shapes(weight, theory.mesh)]
+        seen = [each for each in seen if each not in own] + [e for weight in alike for e in theory.in_theory(weight)]
+    questions += [Question("step", f"gradients of {named(paths)}: {how}: intended?") for how, paths in asked.items()]
+    return 1, seen
+
+
+def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: list[Question]) -> None:
+    """Ask where a shard is not gathered once, or twice with recomputation; what must move is added."""
+    told: dict[str, list[str]] = {}
+    for _, of in theory.classes():
+        for axis in sorted(gathered_over(of[0])):
+            count, expected = theory.gathers(of, axis, seen)
+            if count == expected or (rematerialises and expected <= count <= 2 * expected):
+                continue
+            how = "not" if not count else spelled(Fraction(count, expected))
+            told.setdefault(f"gathered {how} over {axis}", []).extend(weight.path for weight in of)
+            lane = next((e.lane for e in seen if e.lane[2] == "parameters" and axis in e.lane[1]), None)
+            lane = lane or ("all-gather", theory.ordered(gathered_over(of[0])), "parameters")
+            shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, theory.mesh)}
+            seen[:] = [e for e in seen if e.lane[2] != "parameters" or e.shape not in shapes or axis not in e.lane[1]]
+            for weight in theory.weights:
+                if shapes & shard_shapes(weight, {axis}, theory.mesh) and axis in gathered_over(weight):
+                    size = weight.itemsize * prod(weight.local(weight.in_use, theory.mesh))
+                    seen.append(Seen(lane, next(iter(shapes)), size, 1))
+    questions += [Question("step", f"shards of {named(paths)}: {how}: intended?") for how, paths in told.items()]
+
+
+def _stray(layouts: Layouts, theory: Theory, seen: list[Seen], questions: list[Question]) -> set[Lane]:
+    """The lanes that no such layouts need: they are asked for, and not promised."""
+    split = split_axes(layouts.parameters, theory.mesh) | split_axes(layouts.optimizer_state, theory.mesh)
+    examples_alone = not any(any(leaf.spec[1:]) for leaf in (layouts.batch or {}).values())
+    brought = {axis for weight in theory.weights for axis in gathered_over(weight)}
+    found = set()
+    for lane in sorted({each.lane for each in seen}):
+        operation, axes, what = lane
+        over = set(axes)
+        if what in ("activations", "parameters") and not split and examples_alone:
+            why = "though every device has the whole model"
+        elif what == "gradients" and over - theory.batch_axes - split:
+            why = "which splits neither examples nor parameters"
+        elif what == "parameters" and not over & brought:
+            why = "though what it splits is split in use"
+        elif what == "activations" and operation == "all-reduce" and over <= theory.batch_axes and examples_alone:
+            why = "which splits the batch: parameters should be gathered instead"
+        else:
+            continue
+        found.add(lane)
+        told = f"{operation} of {what} over {'×'.join(axes)}, {why}"
+        questions.append(Question("step", f"{told}: intended?"))
+    return found
+
+
+def _computed(
+    parameters: Mapping[str, Leaf], in_use: Mapping[str, Leaf], batch_axes: set[str], seen: list[Seen]
+) -> dict[str, PartitionSpec] | None:
+    """How parameters are computed with, where tokens move over a batch axis; elsewhere it goes without saying."""
+    if not any(each.lane[2] == "activations" and batch_axes & set(each.lane[1]) for each in seen):
+        return None
+    return fewest({path: PartitionSpec(*in_use[path].spec) for path in parameters})
+
+
+def without(leaf: Leaf, axes: set[str]) -> Leaf:
+    """A leaf that is not split over these axes."""
+    kept = [tuple(axis for axis in spec_axes((entry,)) if axis not in axes) for entry in leaf.spec]
+    return replace(leaf, spec=trimmed(tuple(each[0] if len(each) == 1 else each or None for each in kept)))
+
+
+def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the dimensions at its end that are whole."""
+    entries = list(spec)
+    while entries and not entries[-1]:
+        entries.pop()
+    return tuple(entries)
+
+
+def spelled(times: Fraction) -> str:
+    """How often, in words."""
+    return "twice" if times == 2 else f"{float(times):g} times"

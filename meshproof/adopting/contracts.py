@@ -1,0 +1,118 @@
+"""The contract of what was seen of a trainer; what contradicts theory is asked, and theory is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from meshproof.adopting.adapter import Adapter
+from meshproof.adopting.budgets import Budget, judged, trimmed, without
+from meshproof.adopting.patterns import fewest
+from meshproof.adopting.questions import Question, of_layouts, of_running
+from meshproof.adopting.seeing import Layouts, Leaf, Sight
+from meshproof.adopting.traffic import gathered
+from meshproof.contract import Contract, spec_axes
+
+LEAST, MOST = 2, 3
+"""Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
+
+WIDE = 32
+"""Bits of float32."""
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What is written: an adapter, the contract in whole, and the questions beside it."""
+
+    adapter: Adapter
+    contract: Contract
+    questions: tuple[Question, ...]
+
+
+def adopt(sight: Sight) -> Adoption:
+    """The contract of a trainer that was seen."""
+    layouts, questions = of_layouts(sight)
+    budget = _budget(sight, layouts)
+    questions = [*questions, *budget.questions, *of_running(sight)]
+    dtype, about = _compute_dtype(sight)
+    contract = Contract(
+        parameters=_patterns(layouts.parameters),
+        gradients=_patterns(layouts.gradients, sight.frozen),
+        optimizer_state=_patterns(layouts.optimizer_state),
+        batch=_patterns(layouts.batch),
+        computed=budget.computed,
+        forward=budget.forward,
+        step=budget.step,
+        device_dimension=sight.device_dimension,
+        microbatches=max(budget.microbatches, _microbatches(sight)),
+        mask=_mask(sight),
+        compute_dtype=dtype,
+        rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
+    )
+    return Adoption(sight.adapter, contract, (*questions, *about))
+
+
+def _budget(sight: Sight, layouts: Layouts) -> Budget:
+    """Of both programs, where the step could be read."""
+    if sight.step.unread:
+        question = Question(
+            "step", f"the compiled step cannot be read, so that nothing is promised: {sight.step.unread}"
+        )
+        return Budget(None, None, None, 1, (question,))
+    if layouts.parameters is None:
+        question = Question("step", "which tensors are parameters is not known, so that nothing is promised of traffic")
+        return Budget(None, None, None, 1, (question,))
+    in_use = {
+        path: without(leaf, gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
+    }
+    return judged(sight, layouts, in_use)
+
+
+def _patterns(part: Mapping[str, Leaf] | None, avoid: frozenset[str] = frozenset()) -> dict[str, PartitionSpec] | None:
+    if part is None:
+        return None
+    return fewest({path: PartitionSpec(*trimmed(leaf.spec)) for path, leaf in part.items()}, avoid)
+
+
+def _mask(sight: Sight) -> str | None:
+    """The field of truth values, one an example, of which some are false."""
+    for field, value in sight.host_batch.items():
+        if value.dtype == np.bool_ and value.ndim == 1 and not value.all():
+            return field
+    return None
+
+
+def _microbatches(sight: Sight) -> int:
+    """How many parts of a batch a step runs one after the other, by the products that it runs.
+
+    A step runs two to three times those of its forward pass, or as often as there are parts. 1 where that is not plain.
+    """
+    forward, step = sight.forward, sight.step
+    if forward is None or not forward.runs or not step.runs or step.rematerialises:
+        return 1
+    ratio, shards = step.runs / forward.runs, [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
+    rows = [leaf.shape[0] // prod(sight.mesh[axis] for axis in spec_axes(leaf.spec[:1])) for leaf in shards]
+    fitting = [
+        parts
+        for parts in range(2, min(rows, default=1) + 1)
+        if LEAST * parts < ratio <= MOST * parts and all(size % parts == 0 for size in rows)
+    ]
+    return fitting[0] if len(fitting) == 1 else 1
+
+
+def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
+    """What the step's products multiply, and a question on whatever is narrower than float32."""
+    kinds = sight.step.products
+    mixed = kinds.count("bf16") * 2 > len(kinds)
+    questions = [f"{kinds.count('bf16')} of {len(kinds)} products multiply bfloat16"] if mixed else []
+    wide = sum(seen.count for seen in sight.step.floats if seen.bits == WIDE)
+    for seen in sight.step.floats:
+        if seen.bits < WIDE and not (mixed and seen.name == "bf16"):
+            questions.append(f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}")
+    return ("bfloat16" if mixed else "float32"), tuple(
+        Question("compute_dtype", f"{told}: intended?") for told in questions
+    )

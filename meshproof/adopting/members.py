@@ -1,0 +1,289 @@
+"""Finds the trainer that was named, and the members that an adapter of it needs; guesses those that it lacks."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, spelled_spec
+from meshproof.adopting.parts import find_parts
+from meshproof.adopting.trees import arrays, path_of
+from meshproof.cases import has_member, import_problem
+from meshproof.observing.members import origin, shown
+
+LEAST = (("init", "state"), ("train_step",), ("batches", "batch"))
+"""What cannot be guessed: one of each."""
+
+
+def adapt(target: str) -> Adapter:
+    """The adapter of ``MODULE:OBJECT``, without a contract. Raises `AdoptError`."""
+    module, _, attribute = target.partition(":")
+    if not module or not attribute.isidentifier():
+        raise AdoptError(f"{target!r}: expected MODULE:OBJECT, as in my_trainer:Trainer for a class of my_trainer.py")
+    found = _import(module, attribute)
+    make, trainer = attribute, found
+    if not _is_trainer(found) and callable(found):
+        make = f"{attribute}()"
+        trainer = _attempt(f"{make} of {module}", found)
+    lacking = [" or ".join(names) for names in LEAST if not any(has_member(trainer, name) for name in names)]
+    if lacking:
+        raise AdoptError(
+            f"{target} is {shown(trainer)} without {', '.join(lacking)}; expected a trainer, or a class or function "
+            f"that makes one without arguments; it has {', '.join(_public(trainer)) or 'no members'}"
+        )
+    members, imports = {name: "" for name in PASSED_ON if has_member(trainer, name)}, {"import jax"}
+    state = _state(trainer, members, imports)
+    batch = _batches(trainer, members, imports)
+    mesh = _mesh(trainer, members, imports, {**arrays(state), **arrays(batch)})
+    if not has_member(trainer, "shard_batch"):
+        _place_batches(batch, members, imports)
+    undeclared = _parts(trainer, state, members, imports)
+    if has_member(trainer, "single_device"):
+        members["single_device"] = _alone("self.trainer.single_device(dtype)")
+    elif wanted := _count_of_devices(found):
+        members["single_device"] = _alone(f"{attribute}({wanted}=1)")
+    for member in [name for name in ("draws", "logical_axes") if name in members and not getattr(trainer, name)]:
+        del members[member]
+    return Adapter(
+        module=module,
+        trainer=attribute,
+        make=make,
+        name=_word(trainer, "name", _snake(attribute)),
+        framework=_word(trainer, "framework", _framework(state, module)),
+        model=_word(trainer, "model", module.rpartition(".")[2]),
+        mesh=dict(mesh.shape),
+        members=members,
+        imports=frozenset(imports),
+        undeclared=undeclared,
+    )
+
+
+def _import(module: str, attribute: str) -> Any:
+    try:
+        home = importlib.import_module(module)
+    except Exception as error:
+        raise AdoptError(f"{module}: {import_problem(module, error)}") from error
+    if hasattr(home, attribute):
+        return getattr(home, attribute)
+    close = difflib.get_close_matches(attribute, _public(home), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(_public(home)) or 'nothing'}"
+    raise AdoptError(f"{module} ({home.__file__}) has no {attribute}; {hint}")
+
+
+def _public(value: Any) -> list[str]:
+    return sorted(name for name in dir(value) if not name.startswith("_"))
+
+
+def _is_trainer(value: Any) -> bool:
+    return not isinstance(value, type) and has_member(value, "train_step")
+
+
+def _attempt(what: str, call: Any, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except Exception as error:
+        raise AdoptError(f"{what} raised {type(error).__name__}: {error} ({origin(error)})") from error
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with that many arguments. What has no signature is taken to."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _state(trainer: Any, members: dict[str, str], imports: set[str]) -> Any:
+    """A first state; and ``init``, where the trainer has none that takes a key."""
+    if has_member(trainer, "init"):
+        if _takes(trainer.init, 1):
+            state = _attempt("init(key)", trainer.init, jax.random.key(0))
+        else:
+            state = _attempt("init()", trainer.init)
+            members["init"] = "    def init(self, key):\n        return self.trainer.init()"
+    else:
+        state = trainer.state() if callable(trainer.state) and not arrays(trainer.state) else trainer.state
+        call = "()" if state is not trainer.state and callable(trainer.state) else ""
+        imports.add("from meshproof.adopting.trees import copied")
+        members["init"] = f"    def init(self, key):\n        return copied(self.trainer.state{call})"
+    if not arrays(state):
+        raise AdoptError(f"the state is {shown(state)}, expected a pytree of jax.Array; JAX finds none in it")
+    return state
+
+
+def _batches(trainer: Any, members: dict[str, str], imports: set[str]) -> Mapping[str, Any]:
+    """The first batch; and ``batches``, where the trainer has no such function of a count."""
+    if has_member(trainer, "batches") and callable(trainer.batches):
+        made = _attempt("batches(3)", trainer.batches, 3)
+        first = next(iter(made), None) if isinstance(made, Iterable) else made
+    elif has_member(trainer, "batches"):
+        first = next(iter(trainer.batches), None)
+        imports.add("from itertools import cycle, islice")
+        members["batches"] = _batches_from("islice(cycle(self.trainer.batches), count)", first, imports)
+    else:
+        call = "()" if callable(trainer.batch) else ""
+        first = _attempt("batch()", trainer.batch) if call else trainer.batch
+        members["batches"] = _batches_from(f"[self.trainer.batch{call}] * count", first, imports)
+    if not isinstance(first, Mapping) or not first:
+        raise AdoptError(f"a batch is {shown(first)}, expected a dict of arrays by field name")
+    return first
+
+
+def _batches_from(given: str, first: Any, imports: set[str]) -> str:
+    imports.add("import numpy as np")
+    return (
+        "    def batches(self, count):\n"
+        f"        return [{{field: np.asarray(value) for field, value in batch.items()}} for batch in {given}]"
+    )
+
+
+def _mesh(trainer: Any, members: dict[str, str], imports: set[str], held: Mapping[str, jax.Array]) -> Mesh:
+    if has_member(trainer, "mesh"):
+        mesh = _attempt("mesh", lambda: trainer.mesh)
+        if not isinstance(mesh, Mesh):
+            raise AdoptError(f"mesh is {shown(mesh)}, expected a jax.sharding.Mesh")
+        members["mesh"] = ""
+        return mesh
+    meshes = [array.sharding.mesh for array in held.values() if isinstance(array.sharding, NamedSharding)]
+    found = max((mesh for mesh in meshes if isinstance(mesh, Mesh)), key=lambda mesh: mesh.size, default=None)
+    if found is None:
+        where = sorted({str(device) for array in held.values() for device in array.sharding.device_set})
+        kinds = sorted({type(array.sharding).__name__ for array in held.values()})
+        raise AdoptError(
+            f"no mesh: the trainer has no member `mesh`, and of the {len(held)} arrays of its state and batch none is "
+            f"on one (they are {', '.join(kinds)} on {', '.join(where)}); give it a mesh, or place the state with a "
+            f"NamedSharding, jax.device_put(state, NamedSharding(mesh, PartitionSpec()))"
+        )
+    imports |= {"import numpy as np", "from jax.sharding import Mesh"}
+    members["mesh"] = f"    @property\n    def mesh(self):\n        return {_mesh_source(found, imports)}"
+    return found
+
+
+def _mesh_source(mesh: Mesh, imports: set[str]) -> str:
+    """The expression that makes such a mesh of this machine's devices."""
+    positions = {device: at for at, device in enumerate(jax.devices())}
+    order = [positions[device] for device in mesh.devices.flat]
+    in_order = order == list(range(len(order)))
+    devices = f"np.array(jax.devices(){f'[:{len(order)}])' if in_order else f')[{order}]'}"
+    if mesh.devices.ndim > 1:
+        devices += f".reshape{mesh.devices.shape}"
+    names, types = ", ".join(f'"{name}"' for name in mesh.axis_names), ""
+    if any(kind.name == "Explicit" for kind in mesh.axis_types):
+        imports.add("from jax.sharding import AxisType")
+        types = f", axis_types=({', '.join(f'AxisType.{kind.name}' for kind in mesh.axis_types)},)"
+    return f"Mesh({devices}, ({names}{',' if mesh.devices.ndim == 1 else ''}){types})"
+
+
+def _place_batches(batch: Mapping[str, Any], members: dict[str, str], imports: set[str]) -> None:
+    """``shard_batch``, where batches come placed on a mesh: as they are."""
+    specs = {field: getattr(getattr(value, "sharding", None), "spec", None) for field, value in batch.items()}
+    if None not in specs.values():
+        members["shard_batch"] = placing(specs, imports)
+
+
+def placing(specs: Mapping[str, Any], imports: set[str]) -> str:
+    """The source of ``shard_batch`` that gives the fields of a batch these layouts."""
+    imports.add("from jax.sharding import NamedSharding")
+    spelled = {field: spelled_spec(spec) for field, spec in specs.items()}
+    if len(set(spelled.values())) == 1:
+        [spec] = set(spelled.values())
+        return (
+            f"    def shard_batch(self, batch):\n        return jax.device_put(batch, NamedSharding(self.mesh, {spec}))"
+        )
+    table = ", ".join(f'"{field}": {spec}' for field, spec in spelled.items())
+    return (
+        "    def shard_batch(self, batch):\n"
+        f"        specs = {{{table}}}\n"
+        "        return {name: jax.device_put(batch[name], NamedSharding(self.mesh, specs[name])) for name in batch}"
+    )
+
+
+def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str]) -> tuple[str, ...]:
+    """``parameters``, ``optimizer_state`` and ``load`` where they are absent; the paths of what is neither."""
+    if has_member(trainer, "parameters") and has_member(trainer, "optimizer_state"):
+        return ()
+    try:
+        parts = find_parts({path: array.shape for path, array in arrays(state).items()}, _not_parameters(state))
+    except LookupError as error:
+        raise AdoptError(str(error.args[0])) from error
+    imports.add("from meshproof.adopting.trees import subtree")
+    if not has_member(trainer, "parameters"):
+        without = f", without={parts.without!r}" if parts.without else ""
+        members["parameters"] = (
+            f'    def parameters(self, state):\n        return subtree(state, "{parts.parameters}"{without})'
+        )
+        if not has_member(trainer, "load"):
+            imports.add("from meshproof.adopting.trees import loaded")
+            members["load"] = (
+                "    def load(self, parameters):\n"
+                f'        return loaded(self.init(jax.random.key(0)), "{parts.parameters}", parameters)'
+            )
+    if not has_member(trainer, "optimizer_state") and parts.optimizer_state:
+        members["optimizer_state"] = (
+            "    def optimizer_state(self, state):\n        return {\n"
+            + "".join(
+                f'            "{name}": subtree(state, "{path}"),\n' for name, path in parts.optimizer_state.items()
+            )
+            + "        }"
+        )
+    return parts.others
+
+
+def _not_parameters(state: Any) -> frozenset[str]:
+    """Arrays that cannot be trained by their type, or that NNX keeps in variables of another kind."""
+    found = {path for path, array in arrays(state).items() if not jax.numpy.issubdtype(array.dtype, np.inexact)}
+    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    for keys, variable in flat:
+        if hasattr(variable, "get_metadata") and "Param" not in {kind.__name__ for kind in type(variable).__mro__}:
+            found.add(path_of(keys))
+    return frozenset(found)
+
+
+def _alone(trainer: str) -> str:
+    return (
+        "    def single_device(self, dtype):\n"
+        "        alone = Adopted()\n"
+        f"        alone.trainer = {trainer}\n"
+        "        return alone"
+    )
+
+
+def _count_of_devices(found: Any) -> str:
+    """The argument in which a class or function takes its number of devices, if it has one with a default."""
+    try:
+        parameters = inspect.signature(found).parameters if callable(found) else {}
+    except ValueError:
+        return ""
+    names = [name for name in ("devices", "num_devices", "n_devices") if name in parameters]
+    return names[0] if names and isinstance(parameters[names[0]].default, int) else ""
+
+
+def _word(trainer: Any, member: str, guessed: str) -> str:
+    value = getattr(trainer, member, None) if has_member(trainer, member) else None
+    return value if isinstance(value, str) and value else guessed
+
+
+def _framework(state: Any, module: str) -> str:
+    """The library whose variables the state holds, or whose modules the trainer's own imports."""
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    if any(type(node).__module__.startswith("flax.nnx") for node in nodes):
+        return "nnx"
+    homes = [str(getattr(value, "__name__", "")) for value in vars(sys.modules[module]).values()]
+    words = {"flax.linen": "linen", "equinox": "equinox", "haiku": "haiku"}
+    return next((word for name, word in words.items() if name in homes), "jax")
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

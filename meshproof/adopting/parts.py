@@ -1,0 +1,100 @@
+"""Which arrays of a state are parameters and which are optimizer state, where a trainer does not say: by their paths.
+
+An optimizer keeps moments whose paths end as those of the parameters do: ``opt_state/0/mu/hidden/kernel`` and
+``params/hidden/kernel``. What lies beside them is the optimizer's too, such as its step counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOMENTS = {"mu", "nu", "trace", "momentum", "velocity", "m", "v", "v_row", "v_col", "moments", "acc_grads"}
+OPTIMIZERS = {"opt_state", "optimizer", "optimizer_state", "opt", "optim", "optimizer_states"}
+PARAMETERS = ("params", "parameters", "weights", "model", "network")
+OTHERS = {"ema", "ema_params", "average", "averages", "averaged", "target", "target_params", "batch_stats", "rngs"}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``parameters`` is the path below which they are, ``without`` what there is none of them.
+
+    ``optimizer_state`` are the paths of its trees and arrays by name; ``others`` the paths of all other arrays of more
+    than one element.
+    """
+
+    parameters: str
+    without: tuple[str, ...]
+    optimizer_state: dict[str, str]
+    others: tuple[str, ...]
+
+
+def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[str] = frozenset()) -> Parts:
+    """The parts of a state with arrays of these shapes by path; ``not_parameters`` are known to be none.
+
+    Raises ``LookupError`` where no array can be a parameter.
+    """
+    moments = {path: split for path in shapes if (split := _of_moment(path))}
+    owned = {path for path in shapes if OPTIMIZERS & set(path.split("/")[:-1])} | set(moments)
+    free = {path: shape for path, shape in shapes.items() if path not in owned and not OTHERS & set(path.split("/"))}
+    root = _root(free, {suffix for _, suffix in moments.values()}, not_parameters)
+    prefix = f"{root}/" if root else ""
+    below = {path for path in free if path.startswith(prefix)}
+    without = sorted(path.removeprefix(prefix) for path in below & not_parameters)
+    parameters = {path.removeprefix(prefix) for path in below - not_parameters}
+    if not parameters:
+        raise LookupError(f"no array of the state can be a parameter: it has {sorted(shapes)}")
+    tops = {path.split("/")[0] for path in moments} - {path.split("/")[0] for path in below}
+    owned |= {path for path in shapes if path.split("/")[0] in tops}
+    trees = sorted({_tree(path, parameters) for path in owned if path not in below})
+    others = tuple(sorted(path for path in shapes if path not in owned | below - not_parameters and shapes[path]))
+    return Parts(root, tuple(without), _named(trees), others)
+
+
+def _of_moment(path: str) -> tuple[str, str] | None:
+    """A path before and after the word of a moment, if there is one and something after it."""
+    words = path.split("/")
+    for at, word in enumerate(words[:-1]):
+        if word in MOMENTS:
+            return "/".join(words[: at + 1]), "/".join(words[at + 1 :])
+    return None
+
+
+def _root(free: Mapping[str, Any], suffixes: set[str], not_parameters: frozenset[str]) -> str:
+    """The path below which the parameters are: where most of what has moments is, or by its name, or the first."""
+    roots = [
+        path.removesuffix(suffix).rstrip("/")
+        for path in free
+        for suffix in suffixes
+        if path == suffix or path.endswith(f"/{suffix}")
+    ]
+    if roots:
+        return max(sorted(set(roots)), key=roots.count)
+    for name in PARAMETERS:
+        for path in free:
+            words = path.split("/")
+            if name in words[:-1]:
+                return "/".join(words[: words.index(name) + 1])
+    tops = [path.split("/")[0] for path in free if path not in not_parameters and "/" in path]
+    return tops[0] if tops and tops[0].isdecimal() else ""
+
+
+def _tree(path: str, parameters: set[str]) -> str:
+    """The path of the optimizer's tree that an array is in: that of the parameters' shape, or the array's own."""
+    fitting = [name for name in parameters if path.endswith(f"/{name}")]
+    return path.removesuffix(f"/{max(fitting, key=len)}") if fitting else path
+
+
+def _named(paths: list[str]) -> dict[str, str]:
+    """These paths by their last word, or by as many as tell them apart."""
+    named: dict[str, str] = {}
+    for path in paths:
+        words = [word for word in path.split("/") if not word.isdecimal()] or path.split("/")
+        count = 1
+        while (name := "_".join(words[-count:])) in named and count < len(words):
+            count += 1
+        while name in named:
+            name += "_"
+        named[name] = path
+    return named

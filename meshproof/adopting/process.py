@@ -1,0 +1,53 @@
+"""Has a trainer adopted in a process of its own, within a time limit."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meshproof.adopting.adapter import AdoptError
+from meshproof.children import GRACE, TRACEBACK, abort, end, ended, stack, start
+from meshproof.observing.process import Settings
+
+if TYPE_CHECKING:
+    from meshproof.adopting.contracts import Adoption
+
+
+def adoption(target: str, devices: int, seconds: float) -> Adoption:
+    """What was seen of ``MODULE:OBJECT`` on that many virtual CPU devices. Raises `AdoptError`."""
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "adoption.pickle")
+        with tempfile.TemporaryFile("w+") as log:
+            process = start(
+                [sys.executable, *TRACEBACK, "-m", "meshproof.adopting", target, str(answer)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=Settings(target, devices, folder).environment("cpu"),
+            )
+            try:
+                in_time = ended(process, seconds)
+                if not in_time:
+                    abort(process)
+                    ended(process, GRACE)
+            finally:
+                end(process)
+            log.seek(0)
+            said = log.read()
+        if not in_time:
+            raise AdoptError(
+                "\n".join([f"{target}: expected to be observed within {seconds:g} s; it stood here:", *stack(said)])
+            )
+        if not answer.exists():
+            last = [line for line in said.splitlines() if line.strip()][-12:]
+            raise AdoptError(
+                "\n".join([f"{target}: the observing process ended with code {process.returncode}:", *last])
+            )
+        found = pickle.loads(answer.read_bytes())
+    if isinstance(found, AdoptError):
+        raise found
+    return found

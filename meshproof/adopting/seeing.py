@@ -1,0 +1,259 @@
+"""Observes a trainer once, by the adapter that will be written: its layouts, its two programs, three steps twice."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.adopting.adapter import Adapter, AdoptError
+from meshproof.adopting.members import placing
+from meshproof.adopting.trees import arrays
+from meshproof.cases import Case
+from meshproof.contract import Leaves, leaves, spec_axes
+from meshproof.hlo import Collective, HloError, census_by_shape, parse
+from meshproof.hlo.floats import Float, floats
+from meshproof.hlo.host_transfers import host_transfers
+from meshproof.hlo.products import products
+from meshproof.measures.layout import LeafLayout, mesh_axes
+from meshproof.measures.memory import program_memory
+from meshproof.observing import layouts as observed
+from meshproof.observing.gradients import observe_gradients
+from meshproof.observing.initialisation import observe_initialisation
+from meshproof.observing.members import origin
+from meshproof.observing.programs import stage
+from meshproof.observing.seen import Failed, NotSupported
+from meshproof.observing.start import observe_start
+from meshproof.observing.subject import Subject
+from meshproof.observing.training import Training, observe_training
+
+HEAD = "from jax.sharding import PartitionSpec as P\nfrom meshproof.contract import Contract\nCONTRACT = Contract()\n"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array: its global shape, bytes per element, and the mesh axes of each dimension that is split.
+
+    ``odd`` says what no ``PartitionSpec`` does: another memory, or an order of devices of its own.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    spec: tuple[Any, ...]
+    odd: str = ""
+
+    @property
+    def axes(self) -> set[str]:
+        """The axes that split it."""
+        return set(spec_axes(self.spec))
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """The layouts that are promised, by part and leaf."""
+
+    parameters: dict[str, Leaf] | None
+    gradients: dict[str, Leaf] | None
+    optimizer_state: dict[str, Leaf] | None
+    batch: dict[str, Leaf] | None
+
+
+@dataclass(frozen=True)
+class Read:
+    """One compiled program.
+
+    ``runs`` counts the products that a call runs, ``products`` are the types that those of its source multiply.
+    """
+
+    moved: tuple[tuple[Collective, tuple[int, ...]], ...]
+    floats: tuple[Float, ...]
+    host_transfers: tuple[str, ...]
+    aliased: int | None
+    runs: int | None = None
+    products: tuple[str, ...] = ()
+    rematerialises: bool = False
+    unread: str = ""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Everything that was seen of a trainer. A part is ``None`` where it was not seen."""
+
+    adapter: Adapter
+    parameters: dict[str, Leaf] | None
+    optimizer_state: dict[str, Leaf] | None
+    gradients: dict[str, Leaf] | None
+    batch: dict[str, Leaf] | None
+    start: Leaves
+    host_batch: Leaves
+    forward: Read | None
+    step: Read
+    training: Training
+    state_bytes: int
+    held_whole: tuple[str, ...]
+    displaced: tuple[str, ...]
+    promotions: tuple[str, ...]
+    device_dimension: bool
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """The mesh's axes and sizes."""
+        return self.adapter.mesh
+
+    @cached_property
+    def frozen(self) -> frozenset[str]:
+        """The parameters that three steps leave as they were."""
+        steps = self.training.steps
+        if not isinstance(steps, tuple):
+            return frozenset()
+        first, last = self.start, steps[-1].parameters
+        return frozenset(path for path, value in first.items() if path in last and np.array_equal(value, last[path]))
+
+
+def see(adapter: Adapter) -> Sight:
+    """Observe it. Raises `AdoptError` where it cannot be observed, or where two runs differ."""
+    with warnings.catch_warnings(), jax.default_matmul_precision("float32"):
+        warnings.simplefilter("ignore")
+        strategy = build(adapter)
+        adapter = _with_placement(adapter, strategy)
+        strategy = build(adapter)
+        subject = Subject(Case("adopted", strategy, adapter.mesh, "cpu"))
+        initialisation, initial = observe_initialisation(subject)
+        state = subject.fresh() if subject.canonical_start else initial
+        start = observe_start(subject, state)
+        step = _read(subject, "train_step", state)
+        if step is None:
+            raise AdoptError(
+                "train_step has no lower(): the step is hidden in Python control flow, so that no program can be read. "
+                "Hand over the jitted function itself, or give the object one: lower(state, batch). Seen so far: "
+                f"{len(arrays(state))} arrays of state, on the mesh {adapter.mesh}"
+            )
+        forward = _read(subject, "loss", state)
+        gradients = observe_gradients(subject, state)
+        training = observe_training(subject, state)
+    _refuse(training)
+    layouts, placed = start.layouts, start.batch.fields
+    host = {path: np.asarray(value) for path, value in leaves(subject.host_batches[0])}
+    ranks = {field.path: len(field.shape) for field in placed} if isinstance(placed, tuple) else {}
+    return Sight(
+        adapter=adapter,
+        parameters=_leaves(layouts.parameters, adapter.mesh),
+        optimizer_state=_leaves(layouts.optimizer_state, adapter.mesh),
+        gradients=_leaves(gradients.layout, adapter.mesh),
+        batch=_leaves(placed, adapter.mesh),
+        start=start.parameters if isinstance(start.parameters, dict) else {},
+        host_batch=host,
+        forward=forward,
+        step=step,
+        training=training,
+        state_bytes=_bytes(layouts),
+        displaced=_told(start.batch.displaced),
+        promotions=_told(gradients.promotions),
+        held_whole=_held_whole(initialisation.held, layouts.parameters),
+        device_dimension=any(rank > host[path].ndim for path, rank in ranks.items() if path in host),
+    )
+
+
+def build(adapter: Adapter) -> Any:
+    """The strategy of the adapter's source, with a contract that promises nothing. Raises `AdoptError`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "adopted.py")
+        path.write_text(f"{adapter.header()}\n{HEAD}\n{adapter.source()}", encoding="utf-8")
+        [strategy] = run_path(str(path))["strategies"]()
+    return strategy
+
+
+def _with_placement(adapter: Adapter, strategy: Any) -> Adapter:
+    """The adapter with a ``shard_batch``, where it has none and the compiled step splits the batch that it is given."""
+    if "shard_batch" in adapter.members or not hasattr(strategy.train_step, "lower"):
+        return adapter
+    subject = Subject(Case("adopted", strategy, adapter.mesh, "cpu"))
+    lowered = strategy.train_step.lower(subject.fresh(), subject.batches[0])
+    compiled = stage(stage(lowered, "lowered").compile(), "compiled")
+    try:
+        placed = dict(leaves(compiled.input_shardings[0][1]))
+        specs = {path: sharding.spec for path, sharding in placed.items()}
+    except (AttributeError, IndexError, TypeError):
+        return adapter
+    if not any(axis for spec in specs.values() for axis in spec_axes(spec)):
+        return adapter
+    imports = set(adapter.imports)
+    return replace(
+        adapter, members=adapter.members | {"shard_batch": placing(specs, imports)}, imports=frozenset(imports)
+    )
+
+
+def _read(subject: Subject, member: str, state: Any) -> Read | None:
+    if not subject.has(member) or not hasattr(getattr(subject.strategy, member), "lower"):
+        return None
+    try:
+        lowered = stage(getattr(subject.strategy, member).lower(state, subject.batches[0]), "lowered")
+        compiled = stage(lowered.compile(), "compiled")
+    except Exception as error:
+        raise AdoptError(f"{member} cannot be compiled: {type(error).__name__}: {error} ({origin(error)})") from error
+    text, memory = compiled.as_text(), program_memory(compiled)
+    aliased = None if memory is None else memory.aliased
+    try:
+        moved = census_by_shape(text, subject.case.mesh)
+        written = lowered.as_text("hlo", debug_info=True) if hasattr(lowered, "as_text") else ""
+        recomputes = "rematted_computation" in text
+        narrow, kinds = (floats(written), _products(written)) if written else ((), ())
+        return Read(moved, narrow, host_transfers(text), aliased, products(text), kinds, recomputes)
+    except HloError as error:
+        return Read((), (), (), aliased, unread=str(error).splitlines()[0])
+
+
+def _products(written: str) -> tuple[str, ...]:
+    return tuple(
+        each.operand(0).shapes[0].dtype for each in parse(written).instructions if each.opcode in ("dot", "convolution")
+    )
+
+
+def _refuse(training: Training) -> None:
+    """Raises `AdoptError` where no step can be run, or where a second run leaves other bits."""
+    if isinstance(training.steps, Failed):
+        raise AdoptError(training.steps.reason)
+    if isinstance(training.rerun, Failed):
+        raise AdoptError(f"a second run of the same steps failed: {training.rerun.reason}")
+    if not isinstance(training.rerun, NotSupported) and not training.rerun.passed:
+        raise AdoptError(
+            f"two runs of the same three steps differ: {training.rerun}. Expected the same bits; what is not "
+            f"deterministic cannot be promised. Take keys from the state or from init's key, and draw no other numbers"
+        )
+
+
+def _leaves(seen: Any, mesh: Mapping[str, int]) -> dict[str, Leaf] | None:
+    return {leaf.path: _leaf(leaf, mesh) for leaf in seen} if isinstance(seen, tuple) and seen else None
+
+
+def _leaf(leaf: LeafLayout, mesh: Mapping[str, int]) -> Leaf:
+    found = mesh_axes(leaf, mesh)
+    spelled = [None if not axes else axes[0] if len(axes) == 1 else tuple(axes) for axes in found or ()]
+    while spelled and spelled[-1] is None:
+        spelled.pop()
+    odd = " ".join(word for word in ("memory", "devices") if f" {word}" in leaf.spec)
+    return Leaf(leaf.shape, leaf.itemsize, tuple(spelled), leaf.spec if odd or found is None else "")
+
+
+def _told(seen: Any) -> tuple[str, ...]:
+    return seen if isinstance(seen, tuple) else ()
+
+
+def _bytes(layouts: observed.Layouts) -> int:
+    return layouts.state_bytes if isinstance(layouts.state_bytes, int) else 0
+
+
+def _held_whole(held: Any, parameters: Any) -> tuple[str, ...]:
+    """The sharded parameters of which a device holds all while ``init`` runs."""
+    if not isinstance(held, Iterable) or not isinstance(parameters, tuple):
+        return ()
+    shapes = {shape.dimensions for shape in held} - {shard.shape for leaf in parameters for shard in leaf.shards}
+    return tuple(leaf.path for leaf in parameters if leaf.shape in shapes)

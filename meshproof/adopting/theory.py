@@ -1,0 +1,94 @@
+"""What layouts imply of every tensor that moves: the rules of COM-2 and COM-4, leaf by leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+from meshproof.adopting.seeing import Leaf
+from meshproof.adopting.traffic import Seen, Shape, Weight, gradient_shapes, key, shard_shapes
+
+REDUCTIONS = ("all-reduce", "reduce-scatter")
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What the layouts imply: parameters with their layouts, and the mesh axes that split batches and gradients."""
+
+    mesh: dict[str, int]
+    weights: list[Weight]
+    batch_axes: set[str]
+    gradients: dict[str, Leaf]
+
+    def reduced(self, weight: Weight) -> set[str]:
+        """The axes over which its gradient is reduced: those of the batch that do not split it in use."""
+        return self.batch_axes - {axis for axes in weight.in_use for axis in axes}
+
+    def scattered(self, weight: Weight) -> set[str]:
+        """Those of them that split the gradient."""
+        gradient = self.gradients.get(weight.path)
+        return self.reduced(weight) & gradient.axes if gradient else set()
+
+    def not_scattered(self, of: list[Weight], axis: str, own: list[Seen]) -> bool:
+        """Whether more of these gradients are all-reduced over an axis than it does not split."""
+        shapes = set().union(*(gradient_shapes(weight, self.mesh) for weight in of))
+        alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
+        whole = sum(axis in self.reduced(weight) - self.scattered(weight) for weight in alike)
+        return sum(each.tensors for each in own if each.lane[0] == "all-reduce" and axis in each.lane[1]) > whole
+
+    def left_whole(self, weight: Weight, seen: Seen, axis: str) -> bool:
+        """Whether a gradient that is scattered over some axes is reduced whole over another."""
+        scattered = self.scattered(weight)
+        whole = key(weight.local(weight.in_use, self.mesh))
+        return bool(scattered) and axis in seen.lane[1] and not scattered & set(seen.lane[1]) and seen.shape == whole
+
+    def classes(self) -> Iterator[tuple[Shape, list[Weight]]]:
+        """Parameters of one shape in use, which a program's text cannot tell apart."""
+        found: dict[tuple[Shape, frozenset[str]], list[Weight]] = {}
+        for weight in self.weights:
+            shape = key(weight.local(weight.in_use, self.mesh))
+            found.setdefault((shape, frozenset(self.reduced(weight))), []).append(weight)
+        yield from ((shape, of) for (shape, _), of in found.items() if shape)
+
+    def times(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> Fraction:
+        """How often the gradients of these parameters are reduced over an axis."""
+        shapes = set().union(*(gradient_shapes(weight, self.mesh) for weight in of))
+        alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
+        expected = sum(axis in self.reduced(weight) for weight in alike)
+        tensors = sum(
+            each.tensors
+            for each in seen
+            if each.lane[2] == "gradients" and each.lane[0] in REDUCTIONS and axis in each.lane[1]
+            if each.shape in shapes
+        )
+        return Fraction(tensors, expected or 1)
+
+    def gathers(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> tuple[int, int]:
+        """How often shards of these parameters are gathered over an axis: seen, and expected."""
+        shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, self.mesh)}
+        alike = [other for other in self.weights if shapes & shard_shapes(other, {axis}, self.mesh)]
+        expected = sum(axis in gathered_over(weight) for weight in alike)
+        lanes = [each for each in seen if each.lane[2] == "parameters" and axis in each.lane[1]]
+        return sum(each.tensors for each in lanes if each.shape in shapes), expected
+
+    def in_theory(self, weight: Weight) -> Iterator[Seen]:
+        """What one parameter and its gradient must move."""
+        size = weight.itemsize * prod(weight.local(weight.in_use, self.mesh))
+        over, scattered = self.reduced(weight), self.scattered(weight)
+        if scattered:
+            yield Seen(("reduce-scatter", self.ordered(scattered), "gradients"), (), size, 1)
+            size //= prod(self.mesh[axis] for axis in scattered)
+        if left := over - scattered:
+            yield Seen(("all-reduce", self.ordered(left), "gradients"), (), size, 1)
+
+    def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes in the mesh's order."""
+        return tuple(axis for axis in self.mesh if axis in set(axes))
+
+
+def gathered_over(weight: Weight) -> set[str]:
+    """The axes over which a parameter is gathered: before its use, or after its update in shards."""
+    rest, in_use, updated = ({axis for axes in split for axis in axes} for split in weight.splits)
+    return (rest | updated) - in_use

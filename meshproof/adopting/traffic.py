@@ -1,0 +1,201 @@
+"""What a program moves, as lines of a budget: the payload of every tensor, inferred from shapes and layouts.
+
+A tensor that is reduced is a gradient where its shape on a device is that of a parameter in use, whole or as the part
+that a scatter over other axes left of it. One that is gathered is a parameter where it is that of a shard at rest, of
+the parameter or of its optimizer state. Scalars are metrics. All else is activations, and all that is exchanged or
+permuted. (Sorted dimensions are compared, without those of one element: a compiler transposes as it likes.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, combinations
+from math import prod
+
+from meshproof.adopting.seeing import Leaf
+from meshproof.contract import Communication, Operation, Payload, spec_axes
+from meshproof.hlo import Collective
+
+Moved = tuple[Collective, tuple[int, ...]]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One parameter: where it is at rest, in use and updated, as mesh axes by dimension; its gradient's axes."""
+
+    path: str
+    shape: Shape
+    itemsize: int
+    rest: tuple[tuple[str, ...], ...]
+    in_use: tuple[tuple[str, ...], ...]
+    updated: tuple[tuple[str, ...], ...]
+
+    @property
+    def splits(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """At rest, in use and updated."""
+        return self.rest, self.in_use, self.updated
+
+    def local(self, split: tuple[tuple[str, ...], ...], mesh: Mapping[str, int], less: Iterable[str] = ()) -> Shape:
+        """Its shape on a device that holds it split so, but for the axes in ``less``."""
+        left = set(less)
+        return tuple(
+            size // prod(mesh[axis] for axis in axes if axis not in left)
+            for size, axes in zip(self.shape, split, strict=True)
+        )
+
+
+def weights(
+    parameters: Mapping[str, Leaf], optimizer_state: Mapping[str, Leaf] | None, computed: Mapping[str, Leaf]
+) -> list[Weight]:
+    """Every parameter with its layouts. Of an optimizer's moments the one that is split the most counts."""
+    found = []
+    for path, leaf in parameters.items():
+        moments = [
+            moment
+            for name, moment in (optimizer_state or {}).items()
+            if (name == path or name.endswith(f"/{path}")) and moment.shape == leaf.shape
+        ]
+        moment = max(moments, key=lambda each: len(each.axes), default=leaf)
+        in_use = computed.get(path, leaf)
+        found.append(
+            Weight(path, leaf.shape, leaf.itemsize, by_dimension(leaf), by_dimension(in_use), by_dimension(moment))
+        )
+    return found
+
+
+def by_dimension(leaf: Leaf) -> tuple[tuple[str, ...], ...]:
+    """The mesh axes of each dimension."""
+    entries = [spec_axes((entry,)) for entry in leaf.spec]
+    return (*entries, *[()] * (len(leaf.shape) - len(entries)))
+
+
+def key(shape: Iterable[int]) -> Shape:
+    """What is compared of a shape."""
+    return tuple(sorted(size for size in shape if size != 1))
+
+
+def subsets(axes: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    """Every choice of these axes."""
+    ordered = sorted(set(axes))
+    return chain.from_iterable(combinations(ordered, count) for count in range(len(ordered) + 1))
+
+
+def gradient_shapes(weight: Weight, mesh: Mapping[str, int]) -> set[Shape]:
+    """The shapes that its gradient can have on a device while it is reduced."""
+    found = set()
+    for split in (weight.in_use, weight.rest, weight.updated):
+        for less in subsets(axis for axes in split for axis in axes):
+            if not {axis for axes in weight.in_use for axis in axes} & set(less):
+                found.add(key(weight.local(split, mesh, less)))
+    return found
+
+
+def shard_shapes(weight: Weight, over: set[str], mesh: Mapping[str, int]) -> set[Shape]:
+    """The shapes of the shards that are gathered over these axes, where it is so split."""
+    found = set()
+    for split in (weight.rest, weight.updated):
+        axes = {axis for each in split for axis in each}
+        if over <= axes:
+            found |= {key(weight.local(split, mesh, less)) for less in subsets(axes - over)}
+    return found
+
+
+def payload(
+    entry: Collective, dimensions: Shape, of: list[Weight], mesh: Mapping[str, int], batch_axes: set[str]
+) -> Payload:
+    """What a tensor is."""
+    shape, over = key(dimensions), set(entry.axes)
+    if entry.operation in ("all-reduce", "reduce-scatter"):
+        may_be = entry.phase != "forward" or over <= batch_axes
+        if may_be and shape and owners(shape, over, of, mesh, batch_axes):
+            return "gradients"
+        return "activations" if shape else "metrics"
+    if entry.operation == "all-gather" and any(shape in shard_shapes(weight, over, mesh) for weight in of):
+        return "parameters"
+    return "activations"
+
+
+def owners(
+    shape: Shape, over: set[str], of: list[Weight], mesh: Mapping[str, int], batch_axes: set[str]
+) -> list[Weight]:
+    """The parameters whose gradient may be reduced over these axes with this shape.
+
+    Over axes that split the batch as many elements will do, where no shape fits: a compiler reshapes too.
+    """
+    free = [weight for weight in of if not over & {axis for axes in weight.in_use for axis in axes}]
+    fitting = [weight for weight in free if shape in gradient_shapes(weight, mesh)]
+    if fitting or not over <= batch_axes:
+        return fitting
+    return [weight for weight in free if prod(shape) in {prod(each) for each in gradient_shapes(weight, mesh)}]
+
+
+def gathered(moved: Iterable[Moved], leaf: Leaf, mesh: Mapping[str, int]) -> set[str]:
+    """The axes over which shards of a parameter's own shape are gathered, of those that split it."""
+    weight = Weight("", leaf.shape, leaf.itemsize, *[by_dimension(leaf)] * 3)
+    return {
+        axis
+        for entry, dimensions in moved
+        if entry.operation == "all-gather"
+        if key(dimensions) in shard_shapes(weight, set(entry.axes), mesh)
+        for axis in entry.axes
+    }
+
+
+def operation_of(entry: Collective, what: Payload, scattered: bool) -> Operation | None:
+    """The operation of a budget; ``None`` for one that no budget can name.
+
+    A reduction that a compiler wrote as all-reduce and slice is one of the two: the gradient's layout tells which.
+    """
+    if entry.operation == "reduce-scatter" and what == "gradients" and not scattered:
+        return "all-reduce" if entry.realized_as.endswith("all-reduce + dynamic-slice") else "reduce-scatter"
+    known: dict[str, Operation] = {
+        "all-reduce": "all-reduce",
+        "all-gather": "all-gather",
+        "reduce-scatter": "reduce-scatter",
+        "all-to-all": "all-to-all",
+        "collective-permute": "collective-permute",
+    }
+    return known.get(entry.operation)
+
+
+Lane = tuple[Operation, tuple[str, ...], Payload]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What moved in a lane of the budget: of each tensor its compared shape, bytes in all, and how many there were."""
+
+    lane: Lane
+    shape: Shape
+    bytes: int
+    tensors: int
+
+
+def sorted_out(
+    moved: Iterable[Moved], of: list[Weight], mesh: Mapping[str, int], batch_axes: set[str], scattered: set[str]
+) -> tuple[list[Seen], list[str]]:
+    """What moved by lane and shape, and sentences on what no budget can say. ``scattered``: axes of gradients."""
+    found, unsaid = [], []
+    for entry, dimensions in moved:
+        what = payload(entry, dimensions, of, mesh, batch_axes)
+        operation = operation_of(entry, what, bool(scattered & set(entry.axes)))
+        if operation is None or entry.bytes is None or entry.tensors is None:
+            amount = "an unknown number of" if entry.bytes is None else f"{entry.bytes:,}"
+            unsaid.append(
+                f"{entry.operation} over {'×'.join(entry.axes)} moves {amount} bytes, which no budget can say"
+            )
+        else:
+            found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors))
+    return found, unsaid
+
+
+def lines(seen: Iterable[Seen]) -> tuple[Communication, ...]:
+    """The budget of what was seen."""
+    sums: dict[Lane, int] = {}
+    for each in seen:
+        sums[each.lane] = sums.get(each.lane, 0) + each.bytes
+    order = ("parameters", "activations", "gradients", "metrics")
+    ordered = sorted(sums.items(), key=lambda item: (order.index(item[0][2]), item[0]))
+    return tuple(Communication(*lane, size) for lane, size in ordered if size)

@@ -1,0 +1,72 @@
+"""States of any kind, by the paths of their arrays: what an adapter that `meshproof adopt` wrote is made of.
+
+A path has the words of JAX's key path between slashes, as in ``opt_state/0/mu/hidden/kernel``: of dicts their keys, of
+tuples and lists the number, of modules and dataclasses the field. An NNX variable's own ``value`` is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from meshproof.contract import leaves, nest
+
+_OWN = re.compile(r"/(?:value|raw_value)$")
+
+
+def path_of(keys: tuple[Any, ...]) -> str:
+    """The path of JAX's key path."""
+    words = (next(str(getattr(key, name)) for name in ("key", "name", "idx") if hasattr(key, name)) for key in keys)
+    return _OWN.sub("", "/".join(words))
+
+
+def arrays(state: Any) -> dict[str, jax.Array]:
+    """Every array of a state by its path."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {path_of(keys): leaf for keys, leaf in flat if isinstance(leaf, jax.Array)}
+
+
+def subtree(state: Any, path: str, without: tuple[str, ...] = ()) -> Any:
+    """What a state holds below a path, as nested dicts; of the path of an array that array.
+
+    ``path`` may be empty: the whole state. ``without`` are glob patterns of paths below it that are left out. Raises
+    ``LookupError`` where nothing is there.
+    """
+    found = arrays(state)
+    if path in found:
+        return found[path]
+    prefix = f"{path}/" if path else ""
+    below = {name.removeprefix(prefix): leaf for name, leaf in found.items() if name.startswith(prefix)}
+    kept = {name: leaf for name, leaf in below.items() if not any(fnmatchcase(name, each) for each in without)}
+    if not kept:
+        raise LookupError(f"the state has no array below {path!r}; it has {sorted(found)}")
+    return nest(kept)
+
+
+def loaded(state: Any, path: str, values: Mapping[str, Any]) -> Any:
+    """A state with these values below ``path``, each where the one lay that it replaces.
+
+    Other floating-point arrays take the values' dtype, so that a state of float64 values is one of float64.
+    """
+    given = {f"{path}/{name}" if path else name: value for name, value in leaves(values)}
+    width = next((jnp.asarray(value).dtype for value in given.values()), jnp.dtype("float32"))
+
+    def replace(keys: tuple[Any, ...], leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        if (name := path_of(keys)) in given:
+            return jax.device_put(jnp.asarray(given[name]), leaf.sharding)
+        floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.device_put(leaf.astype(width), leaf.sharding) if floating and leaf.dtype != width else leaf
+
+    return jax.tree_util.tree_map_with_path(replace, state)
+
+
+def copied(state: Any) -> Any:
+    """A copy of every array of a state, where it lies: a step may take it for good."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf, state)

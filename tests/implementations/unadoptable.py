@@ -1,0 +1,72 @@
+"""Trainers that `meshproof adopt` refuses, and one whose step has faults that it asks about."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.implementations.unadopted import PlainLoop, place, plain_step
+
+
+class OnNoMesh:
+    """One device, and no word of a mesh."""
+
+    def __init__(self):
+        self.state = {"w": jnp.zeros(4)}
+        self.batch = {"x": np.ones((8, 4), np.float32)}
+        self.train_step = jax.jit(lambda state, batch: (state, {"loss": jnp.sum(state["w"] * batch["x"])}))
+
+
+class HidesItsStep(PlainLoop):
+    """A method that decides in Python what to run."""
+
+    def __init__(self):
+        super().__init__()
+        jitted = self.train_step
+        self.train_step = lambda state, batch: jitted(state, batch)
+
+
+class Draws(PlainLoop):
+    """Scales every batch by how many it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, jitted = 0, self.train_step
+
+        class Step:
+            lower = jitted.lower
+
+            def __call__(step, state, batch):  # noqa: N805
+                self.seen += 1
+                return jitted(state, jax.tree.map(lambda field: field * self.seen, batch))
+
+        self.train_step = Step()
+
+
+class RaisesInInit(PlainLoop):
+    """Has no weights."""
+
+    def init(self, key):
+        """Never."""
+        raise RuntimeError("no weights here")
+
+
+class NeedsMore(PlainLoop):
+    """Cannot be made without an argument."""
+
+    def __init__(self, config):
+        super().__init__()
+
+
+class Lacking:
+    """Has a step alone."""
+
+    train_step = staticmethod(jax.jit(plain_step))
+
+
+class KeepsAndReplicates(PlainLoop):
+    """Does not donate; every device computes on the whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch = place(dict(self.batch))
+        self.train_step = jax.jit(plain_step)

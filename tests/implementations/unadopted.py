@@ -1,0 +1,154 @@
+"""Trainers as people write them, with the three members that cannot be guessed: what `meshproof adopt` is tried on."""
+
+from types import SimpleNamespace
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from flax.training.train_state import TrainState
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
+
+
+def mesh():
+    """One axis."""
+    return Mesh(np.array(jax.devices()), ("data",))
+
+
+def place(tree, *spec):
+    """On the mesh."""
+    return jax.device_put(tree, NamedSharding(mesh(), P(*spec)))
+
+
+def host_batch(seed=0):
+    """64 rows."""
+    draws = np.random.default_rng(seed)
+    return {name: draws.normal(size=(64, width)).astype(np.float32) for name, width in (("x", 16), ("y", 8))}
+
+
+def squared(predicted, batch):
+    """The mean loss."""
+    return jnp.mean((predicted - batch["y"]) ** 2)
+
+
+def start(key):
+    """Two matrices."""
+    one, other = jax.random.split(key)
+    return {"hidden": jax.random.normal(one, (16, 32)) / 4, "out": jax.random.normal(other, (32, 8)) / 6}
+
+
+def plain_loss(params, batch):
+    """Of a hidden layer."""
+    return squared(jnp.tanh(batch["x"] @ params["hidden"]) @ params["out"], batch)
+
+
+def plain_step(state, batch):
+    """Of a plain optax loop."""
+    loss, gradients = jax.value_and_grad(plain_loss)(state["params"], batch)
+    updates, optimizer = ADAM.update(gradients, state["opt_state"], state["params"])
+    return {"params": optax.apply_updates(state["params"], updates), "opt_state": optimizer}, {"loss": loss}
+
+
+class PlainLoop:
+    """A state, a step and a batch, all of them attributes."""
+
+    def __init__(self):
+        params = start(jax.random.key(0))
+        self.state = place({"params": params, "opt_state": ADAM.init(params)})
+        self.batch = place(host_batch(), "data")
+        self.train_step = jax.jit(plain_step, donate_argnums=0)
+
+
+class Network(nnx.Module):
+    """Two layers and a normalisation."""
+
+    def __init__(self, rngs):
+        self.hidden, self.out = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 8, rngs=rngs)
+
+    def __call__(self, x):
+        """Forward."""
+        return self.out(nnx.tanh(self.hidden(x)))
+
+
+class ShardedModules:
+    """NNX, its kernels and moments split over the axis of the batch, gathered by a constraint."""
+
+    def init(self, key):
+        """A model and its optimizer."""
+        model = Network(nnx.Rngs(key))
+        state = (model, nnx.Optimizer(model, ADAM, wrt=nnx.Param))
+        return jax.tree.map(lambda leaf: place(leaf, *["data"] * (leaf.ndim > 1)), state)
+
+    def batches(self, count):
+        """On the host."""
+        return [host_batch(seed) for seed in range(count)]
+
+    def shard_batch(self, batch):
+        """By rows."""
+        return place(batch, "data")
+
+    @staticmethod
+    @nnx.jit(donate_argnums=0)
+    def train_step(state, batch):
+        """Gathers what it computes with."""
+        model, optimizer = state
+
+        def loss(model):
+            graph, parameters = nnx.split(model)
+            whole = jax.lax.with_sharding_constraint(parameters, NamedSharding(mesh(), P()))
+            return squared(nnx.merge(graph, whole)(batch["x"]), batch)
+
+        value, gradients = nnx.value_and_grad(loss)(model)
+        shards = jax.tree.map(lambda leaf: NamedSharding(mesh(), P(*["data"] * (leaf.ndim > 1))), gradients)
+        gradients = jax.lax.with_sharding_constraint(gradients, shards)
+        optimizer.update(model, gradients)
+        return state, {"loss": value}
+
+
+class Dense(nn.Module):
+    """Two layers."""
+
+    @nn.compact
+    def __call__(self, x):
+        """Forward."""
+        return nn.Dense(8, name="out")(nn.tanh(nn.Dense(32, name="hidden")(x)))
+
+
+def linen_loss(state, batch):
+    """By the state's own function."""
+    return jnp.mean((state.apply_fn({"params": state.params}, batch["x"]) - batch["y"]) ** 2)
+
+
+@jax.jit(donate_argnums=0)
+def linen_step(state, batch):
+    """One update."""
+    value, gradients = jax.value_and_grad(lambda params: linen_loss(state.replace(params=params), batch))(state.params)
+    return state.apply_gradients(grads=gradients), {"loss": value}
+
+
+def linen(devices=8):
+    """A function that makes a trainer of a Linen TrainState, with all that can be looked at."""
+    devices = Mesh(np.array(jax.devices()[:devices]), ("data",))
+    network = Dense()
+
+    def init(key):
+        params = network.init(key, jnp.ones((1, 16)))["params"]
+        state = TrainState.create(apply_fn=network.apply, params=params, tx=ADAM)
+        return jax.device_put(state, NamedSharding(devices, P()))
+
+    return SimpleNamespace(
+        mesh=devices,
+        init=init,
+        batches=lambda count: [host_batch(seed) for seed in range(count)],
+        shard_batch=lambda batch: jax.device_put(batch, NamedSharding(devices, P("data"))),
+        train_step=linen_step,
+        loss=jax.jit(linen_loss),
+        gradients=jax.jit(
+            lambda state, batch: jax.grad(lambda p: linen_loss(state.replace(params=p), batch))(state.params)
+        ),
+    )

@@ -1,0 +1,117 @@
+"""`meshproof adopt`, as it is typed: what it writes is green, what it asks is right, what it refuses leaves nothing."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HOME = "tests.implementations"
+
+
+def meshproof(folder, *words):
+    """Run the command in a folder."""
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "meshproof", *words], cwd=folder, env=variables, capture_output=True, text=True
+    )
+
+
+def check(folder, module):
+    """The counts of the suites on a module, and all that they print."""
+    ran = meshproof(folder, "check", "--impl", module, "--no-compile-cache", "-q")
+    counts = re.search(r"clauses: (\d+) failed, \d+ expected-failure, (\d+) proved", ran.stdout)
+    assert counts, ran.stdout + ran.stderr
+    return *map(int, counts.groups()), ran.stdout
+
+
+def written(path):
+    """The contract of a written module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.CONTRACT
+
+
+@pytest.mark.parametrize(("trainer", "least"), [("PlainLoop", 22), ("ShardedModules", 24), ("linen", 28)])
+def test_what_is_written_is_green(tmp_path, trainer, least):
+    """A plain loop, NNX and Linen: adopted from three members or more, no clause fails, and nothing is asked."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:{trainer}", "--output", "mine.py")
+    assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
+    source = (tmp_path / "mine.py").read_text()
+    body = source.partition("class Adopted")[2]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 40
+    failed, proved, said = check(tmp_path, "mine")
+    assert failed == 0 and proved >= least, said
+
+
+def test_the_loop_of_the_page_is_what_it_declares(tmp_path):
+    """docs/adapters/optax_loop.py, adopted, promises what it declares itself."""
+    adopted = meshproof(tmp_path, "adopt", "docs.adapters.optax_loop:DataParallel")
+    assert adopted.returncode == 0, adopted.stderr
+    from docs.adapters.optax_loop import DataParallel
+
+    assert written(tmp_path / "optax_loop_meshproof.py") == DataParallel.contract
+
+
+def test_a_second_run_says_what_changed(tmp_path):
+    """Of the same trainer nothing; of another step the lines of the contract, and the file stays until it is told."""
+    target, path = f"{HOME}.unadopted:PlainLoop", tmp_path / "mine.py"
+    assert meshproof(tmp_path, "adopt", target, "--output", "mine.py").returncode == 0
+    text = path.read_text()
+    again = meshproof(tmp_path, "adopt", target, "--output", "mine.py")
+    assert (again.returncode, again.stdout) == (0, "mine.py: as seen\n")
+    path.write_text(text.replace('"gradients", 3072', '"gradients", 6144'))
+    differs = meshproof(tmp_path, "adopt", target, "--output", "mine.py")
+    assert differs.returncode == 1 and "differs from what was seen; --write replaces it" in differs.stdout
+    assert '-        Communication("all-reduce", ("data",), "gradients", 6144),' in differs.stdout
+    assert '+        Communication("all-reduce", ("data",), "gradients", 3072),' in differs.stdout
+    assert path.read_text() != text
+    assert meshproof(tmp_path, "adopt", target, "--output", "mine.py", "--write").returncode == 0
+    assert path.read_text() == text
+
+
+def test_what_looks_wrong_is_asked_and_not_promised(tmp_path):
+    """A state that is not donated, a batch that is nowhere split: two questions, and the clauses fail by them."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadoptable:KeepsAndReplicates", "--output", "mine.py")
+    assert adopted.returncode == 0, adopted.stderr
+    assert re.search(r"\? train_step: the step donates 0 of the state's [\d,]+ bytes", adopted.stdout)
+    assert "? batch: x and y: every device holds all examples" in adopted.stdout
+    source = (tmp_path / "mine.py").read_text()
+    assert "# ? x and y: every device holds all examples" in source and 'batch={"*": P("data")}' in source
+    failed, _, said = check(tmp_path, "mine")
+    assert failed and {"MEM-2", "SHD-4"} <= set(re.findall(r"[A-Z]+-\d+", said))
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (f"{HOME}.unadoptable:OnNoMesh", "no mesh: the trainer has no member `mesh`, and of the 1 arrays"),
+        (f"{HOME}.unadoptable:HidesItsStep", "train_step has no lower(): the step is hidden in Python control flow"),
+        (f"{HOME}.unadoptable:Draws", "two runs of the same three steps differ"),
+        (f"{HOME}.unadoptable:RaisesInInit", "init(key) raised RuntimeError: no weights here"),
+        (f"{HOME}.unadoptable:NeedsMore", "missing 1 required positional argument: 'config'"),
+        (f"{HOME}.unadoptable:Lacking", "without init or state, batches or batch; expected a trainer"),
+        (f"{HOME}.unadoptable:OnNoMush", "did you mean OnNoMesh?"),
+        ("nowhere_at_all:Trainer", "looked in "),
+        ("nowhere_at_all", "expected MODULE:OBJECT"),
+    ],
+)
+def test_what_cannot_be_adopted_is_refused(tmp_path, target, told):
+    """In words, and nothing is written."""
+    refused = meshproof(tmp_path, "adopt", target, "--output", "mine.py")
+    assert refused.returncode == 2 and told in refused.stderr, refused.stdout + refused.stderr
+    assert "Traceback" not in refused.stderr and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("absent/mine.py", "no file can be written in"), ("mine.txt", "expected the")]
+)
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, path, told):
+    """Before anything runs."""
+    refused = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:PlainLoop", "--output", path)
+    assert refused.returncode == 2 and told in refused.stderr and not list(tmp_path.iterdir())

@@ -1,0 +1,228 @@
+"""What `meshproof adopt` infers and writes, part by part: patterns, parts of a state, payloads, source."""
+
+import ast
+from fnmatch import fnmatchcase
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+from meshproof.adopting.adapter import Adapter, spelled_spec
+from meshproof.adopting.contracts import Adoption
+from meshproof.adopting.parts import find_parts
+from meshproof.adopting.patterns import fewest
+from meshproof.adopting.questions import Question, named
+from meshproof.adopting.seeing import Leaf
+from meshproof.adopting.traffic import lines, payload, sorted_out, weights
+from meshproof.adopting.trees import arrays, copied, loaded, subtree
+from meshproof.adopting.writing import changes, render
+from meshproof.contract import Communication, Contract
+from meshproof.hlo import Collective
+
+ADAPTER = Adapter(
+    "my_trainer", "Trainer", "Trainer()", "fsdp", "jax", "mlp", {"data": 8}, {"init": "", "train_step": ""}
+)
+MESH = {"data": 4, "model": 2}
+
+
+def moved(operation, axes, dimensions, phase="backward", tensors=1, realized_as=None):
+    """A collective of float32 tensors of one shape."""
+    size = 4 * int(np.prod(dimensions)) * tensors
+    return Collective(operation, axes, tensors, tensors, size, "f32", realized_as or operation, phase), dimensions
+
+
+def spec_of(path, patterns):
+    """By the first pattern that matches."""
+    return next(spec for pattern, spec in patterns.items() if fnmatchcase(path, pattern))
+
+
+@pytest.mark.parametrize(
+    ("specs", "patterns"),
+    [
+        ({"a": P(), "b/c": P()}, {"*": P()}),
+        (
+            {"h/bias": P(), "h/kernel": P("data"), "o/bias": P(), "o/kernel": P("data")},
+            {"*kernel": P("data"), "*": P()},
+        ),
+        ({"embed/w": P("model"), "0/w": P(), "1/w": P()}, {"embed/w": P("model"), "*": P()}),
+        ({"block_0/up": P("m"), "block_1/up": P("m"), "block_0/down": P(), "head": P()}, {"*up": P("m"), "*": P()}),
+    ],
+)
+def test_patterns_are_the_fewest(specs, patterns):
+    """One for each layout, where a word tells them apart."""
+    assert fewest(specs) == patterns
+
+
+PATHS = st.lists(
+    st.sampled_from([f"{a}/{b}" for a, b in product("xyz", ("w", "bias", "w_out"))]), min_size=1, unique=True
+)
+
+
+@given(PATHS, st.data())
+def test_patterns_say_every_layout(paths, data):
+    """Each leaf gets its own layout, each pattern is the first match of a leaf, none matches what it may not."""
+    specs = {path: data.draw(st.sampled_from([P(), P("data"), P(None, "data")])) for path in paths}
+    avoid = frozenset(data.draw(st.sets(st.sampled_from(paths), max_size=len(paths) - 1)))
+    kept = {path: spec for path, spec in specs.items() if path not in avoid}
+    patterns = fewest(kept, avoid)
+    assert {path: spec_of(path, patterns) for path in kept} == kept
+    assert not Contract(parameters=patterns).unmatched("parameters", kept)
+    assert not [path for path in avoid for pattern in patterns if fnmatchcase(path, pattern)]
+
+
+def test_parts_are_found_by_moments():
+    """Parameters are what moments are kept of; step counters are the optimizer's, averages and statistics neither."""
+    shapes = {
+        "params/w": (4, 4),
+        "opt_state/0/count": (),
+        "opt_state/0/mu/w": (4, 4),
+        "opt_state/0/nu/w": (4, 4),
+        "ema/w": (4, 4),
+        "step": (),
+    }
+    parts = find_parts(shapes)
+    assert parts.parameters == "params" and parts.others == ("ema/w",)
+    assert parts.optimizer_state == {
+        "count": "opt_state/0/count", "mu": "opt_state/0/mu", "nu": "opt_state/0/nu",
+    }  # fmt: skip
+
+
+def test_parts_of_a_tuple_are_found():
+    """As NNX has them: a model with statistics, and an optimizer. Two counters keep two names."""
+    shapes = {"0/w": (4,), "0/bn/mean": (4,), "1/opt_state/0/trace/w": (4,), "1/opt_state/1/count": (), "1/count": ()}
+    parts = find_parts(shapes, frozenset({"0/bn/mean"}))
+    assert (parts.parameters, parts.without, parts.others) == ("0", ("bn/mean",), ("0/bn/mean",))
+    assert sorted(parts.optimizer_state.values()) == ["1/count", "1/opt_state/0/trace", "1/opt_state/1/count"]
+    assert len(parts.optimizer_state) == 3
+
+
+@pytest.mark.parametrize(
+    ("shapes", "root"),
+    [({"params/w": (4,), "seed": ()}, "params"), ({"0/w": (4,), "1/count": ()}, "0"), ({"w": (4,)}, "")],
+)
+def test_parts_without_moments_are_found_by_name(shapes, root):
+    """SGD keeps nothing."""
+    assert find_parts(shapes).parameters == root
+
+
+def test_subtrees_are_named_by_path():
+    """Of any pytree; what is not there is an error that says what is."""
+    state = {"a": (jnp.ones(2), {"b": jnp.zeros(3)}), "n": 3}
+    assert list(arrays(state)) == ["a/0", "a/1/b"]
+    assert subtree(state, "a/0") is state["a"][0]
+    assert list(subtree(state, "a", without=("0",))["1"]) == ["b"]
+    with pytest.raises(LookupError, match=r"no array below 'c'; it has \['a/0', 'a/1/b'\]"):
+        subtree(state, "c")
+
+
+def test_values_are_loaded_where_others_were():
+    """In their dtype, which the other floating-point arrays take; copies are copies."""
+    with jax.enable_x64(True):
+        state = {"w": jnp.ones(2, jnp.float32), "mu": jnp.ones(2, jnp.float32), "count": jnp.zeros((), jnp.int32)}
+        new = loaded({"p": state}, "p", {"w": np.full(2, 5.0)})["p"]
+        assert new["w"].dtype == new["mu"].dtype == jnp.float64 and new["count"].dtype == jnp.int32
+        assert new["w"][0] == 5
+    assert copied(state)["w"] is not state["w"]
+
+
+SHARDED = {"w": Leaf((16, 32), 4, ("data", "model")), "b": Leaf((32,), 4, ("model",))}
+USED = {"w": Leaf((16, 32), 4, (None, "model")), "b": SHARDED["b"]}
+
+
+@pytest.mark.parametrize(
+    ("what", "entry"),
+    [
+        ("parameters", moved("all-gather", ("data",), (4, 16))),
+        ("parameters", moved("all-gather", ("data",), (16, 1, 4))),
+        ("gradients", moved("all-reduce", ("data",), (16, 16))),
+        ("gradients", moved("reduce-scatter", ("data",), (16, 16))),
+        ("gradients", moved("all-reduce", ("data",), (16,))),
+        ("gradients", moved("all-reduce", ("data",), (256,))),
+        ("metrics", moved("all-reduce", ("data",), ())),
+        ("activations", moved("all-reduce", ("model",), (16, 16))),
+        ("activations", moved("all-reduce", ("model",), (32,), phase="forward")),
+        ("activations", moved("all-gather", ("model",), (64, 8))),
+        ("activations", moved("collective-permute", ("model",), (4, 16))),
+    ],
+)
+def test_payloads_are_inferred_from_shapes(what, entry):
+    """A gradient has the shape of a parameter in use, a gathered parameter that of its shard."""
+    assert payload(*entry, weights(SHARDED, None, USED), MESH, {"data"}) == what
+
+
+def test_updated_shards_are_parameters():
+    """As ZeRO gathers them: the parameter is whole, its moment is split."""
+    whole, moments = {"w": Leaf((16, 32), 4, ())}, {"mu/w": Leaf((16, 32), 4, ("data",))}
+    assert (
+        payload(*moved("all-gather", ("data",), (4, 32)), weights(whole, moments, {}), MESH, {"data"}) == "parameters"
+    )
+
+
+def test_lines_add_up():
+    """By operation, axes and payload. A slice behind an all-reduce is a scatter where the gradient is scattered."""
+    sliced = moved("reduce-scatter", ("data",), (16, 16), realized_as="all-reduce + dynamic-slice")
+    entries = [sliced, moved("all-reduce", ("data",), (), tensors=2), moved("all-gather", ("data",), (4, 16))]
+    of = weights(SHARDED, None, USED)
+    for scattered, operation in (({"data"}, "reduce-scatter"), (set(), "all-reduce")):
+        seen, unsaid = sorted_out(entries, of, MESH, {"data"}, scattered)
+        assert [(line.operation, line.payload, line.bytes) for line in lines(seen)] == [
+            ("all-gather", "parameters", 4 * 4 * 16),
+            (operation, "gradients", 4 * 16 * 16),
+            ("all-reduce", "metrics", 8),
+        ]
+        assert unsaid == []
+
+
+def test_unknown_amounts_are_said():
+    """What a loop on data moves is no line."""
+    unknown = Collective("all-reduce", ("data",), None, None, None, "f32", "all-reduce", "other"), (4,)
+    seen, [said] = sorted_out([unknown], weights(SHARDED, None, USED), MESH, {"data"}, set())
+    assert not seen and "an unknown number of bytes" in said
+
+
+def test_written_modules_are_python():
+    """The contract is what was given, each question stands above its field, lines are short."""
+    contract = Contract(
+        parameters={"*kernel": P(None, ("data", "model")), "*": P()},
+        step=(
+            Communication("all-reduce", ("data",), "gradients", 123456),
+            Communication("all-reduce", ("data",), "metrics", 4),
+        ),
+        mask="valid",
+        microbatches=4,
+    )
+    questions = (
+        Question("step", "gradients of w: reduced twice over data: intended?"),
+        Question("init", "odd: " + 30 * "word "),
+    )
+    text = render(Adoption(ADAPTER, contract, questions), "my_trainer_meshproof")
+    tree = ast.parse(text)
+    [given] = [node for node in tree.body if isinstance(node, ast.Assign)]
+    names = {"Contract": Contract, "Communication": Communication, "P": P}
+    assert eval(compile(ast.Expression(given.value), "contract", "eval"), names) == contract  # noqa: S307
+    before, _, after = text.partition("    # ? gradients of w: reduced twice over data: intended?\n")
+    assert after.startswith("    step=(") and "# ? odd" in after
+    assert max(map(len, text.splitlines())) <= 120
+    assert "meshproof check --impl my_trainer_meshproof" in before
+
+
+def test_changes_are_the_lines_that_differ():
+    """As a diff; of the same text there are none."""
+    one = render(Adoption(ADAPTER, Contract(batch={"*": P("data")}), ()), "a")
+    other = render(Adoption(ADAPTER, Contract(batch={"*": P()}), ()), "a")
+    assert changes(one, one) == []
+    assert [line for line in changes(one, other) if line[0] in "+-"][2:] == [
+        '-    batch={"*": P("data")},',
+        '+    batch={"*": P()},',
+    ]
+
+
+def test_specs_and_names_are_spelled():
+    """As they are read."""
+    assert spelled_spec(P(None, ("a", "b"), "c", None)) == 'P(None, ("a", "b"), "c")'
+    assert named(["a"]) == "a" and named(["a", "b"]) == "a and b" and named(list("abcde")) == "a, b, c and 2 more"

@@ -17,7 +17,7 @@ import numpy as np
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, Step, nest, spec_axes
-from meshproof.observing.members import loss_of, other_metrics, state_and_metrics
+from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
 from meshproof.observing.rounding import as_held, is_float
 from meshproof.observing.seen import Failed, NotSupported, Seen
@@ -108,7 +108,7 @@ def step_of(trainer: Any, state: Any, metrics: Any, losses_alone: bool = False) 
     if losses_alone:
         return Step(loss_of(metrics), {}, {})
     parameters, moments, auxiliary = (
-        host(getattr(trainer, part)(state)) if has_member(trainer, part) else {}
+        host(canonical(getattr(trainer, part)(state), part)) if has_member(trainer, part) else {}
         for part in ("parameters", "optimizer_state", "auxiliary")
     )
     return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)

@@ -179,7 +179,7 @@ class OneDevice:
             batch = place(self.trainer, nest(self.training.batches[0]))
             state = rekeyed(self.trainer.load(nest(self.training.parameters)), 7919 * number)
             if self.gradients:
-                gradients.append(host(self.trainer.gradients(state, batch)))
+                gradients.append(host(canonical(self.trainer.gradients(state, batch), "gradients")))
             state, metrics = state_and_metrics(self.trainer.train_step(state, batch))
             losses.append(step_of(self.trainer, state, metrics, losses_alone=True).loss)
         if np.ptp(losses) == 0:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
-    auxiliary,
     budgets,
     collective_matmul,
     collectives,
@@ -17,6 +16,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     derivations,
     drawing,
     experts,
+    kept,
     layout,
     linen,
     modifiers,

@@ -83,13 +83,10 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     lacking = [part for part in ("load", "parameters", *parts) if not has_member(trainer, part)]
     if lacking:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
-    lines = subject.case.contract.step or ()
-    if narrow := sorted(
-        {line.dtype for line in lines if line.dtype not in (None, subject.case.contract.compute_dtype)}
-    ):
-        return NotSupported(
-            f"one device rounds nothing to {', '.join(narrow)}, in which the contract says that it moves"
-        )
+    contract = subject.case.contract
+    kept = {*contract.dtypes.values(), *(line.dtype or "float32" for line in contract.step or ())}
+    if narrow := sorted(kept - {"float32", contract.compute_dtype}):
+        return NotSupported(f"no bound is measured of what is kept or moved in {', '.join(narrow)}")
     one = OneDevice(subject.case, trainer, "gradients" in parts, start, subject.host_batches)
     idle = NotSupported("its step draws no random numbers")
     draws = subject.attempt(lambda: one.draws)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 PASSED_ON = (
     "variant", "make_mesh", "init", "batches", "shard_batch", "train_step", "loss", "gradients", "parameters",
-    "optimizer_state", "load", "truth", "evaluate", "schedule", "at_rest", "logical_axes", "lay_out", "draws",
-    "unchecked_gradients", "model_flops",
+    "optimizer_state", "auxiliary", "load", "truth", "evaluate", "schedule", "at_rest", "logical_axes", "lay_out",
+    "draws", "without_draws", "unchecked_gradients", "model_flops",
 )  # fmt: skip
 """Members that an adapter takes over as they are."""
 
@@ -22,8 +22,7 @@ class AdoptError(Exception):
 class Adapter:
     """``module`` and ``trainer`` say where the user's object is, ``make`` is the expression that makes a trainer of it.
 
-    ``members`` are the sources of the adapter's members, in their order; ``imports`` what they need. ``undeclared``
-    are the arrays of a state, by path, that are neither parameters nor optimizer state as far as was seen.
+    ``members`` are the sources of the adapter's members, in their order; ``imports`` what they need.
     """
 
     module: str
@@ -35,7 +34,6 @@ class Adapter:
     mesh: dict[str, int]
     members: dict[str, str]
     imports: frozenset[str] = frozenset()
-    undeclared: tuple[str, ...] = field(default=())
 
     def source(self) -> str:
         """The adapter's class, whose contract is ``CONTRACT``, and ``strategies()``."""

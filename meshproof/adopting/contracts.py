@@ -43,6 +43,7 @@ def adopt(sight: Sight) -> Adoption:
         parameters=_patterns(layouts.parameters),
         gradients=_patterns(layouts.gradients, sight.frozen),
         optimizer_state=_patterns(layouts.optimizer_state),
+        auxiliary=_patterns(sight.auxiliary),
         batch=_patterns(layouts.batch),
         computed=budget.computed,
         forward=budget.forward,

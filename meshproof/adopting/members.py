@@ -46,7 +46,7 @@ def adapt(target: str) -> Adapter:
     mesh = _mesh(trainer, members, imports, {**arrays(state), **arrays(batch)})
     if not has_member(trainer, "shard_batch"):
         _place_batches(batch, members, imports)
-    undeclared = _parts(trainer, state, members, imports)
+    _parts(trainer, state, members, imports)
     if has_member(trainer, "single_device"):
         members["single_device"] = _alone("self.trainer.single_device(dtype)")
     elif wanted := _count_of_devices(found):
@@ -63,7 +63,6 @@ def adapt(target: str) -> Adapter:
         mesh=dict(mesh.shape),
         members=members,
         imports=frozenset(imports),
-        undeclared=undeclared,
     )
 
 
@@ -210,10 +209,10 @@ def placing(specs: Mapping[str, Any], imports: set[str]) -> str:
     )
 
 
-def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str]) -> tuple[str, ...]:
-    """``parameters``, ``optimizer_state`` and ``load`` where they are absent; the paths of what is neither."""
+def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str]) -> None:
+    """``parameters``, ``optimizer_state``, ``load`` and, for what is neither, ``auxiliary``, where they are absent."""
     if has_member(trainer, "parameters") and has_member(trainer, "optimizer_state"):
-        return ()
+        return
     try:
         parts = find_parts({path: array.shape for path, array in arrays(state).items()}, _not_parameters(state))
     except LookupError as error:
@@ -231,14 +230,15 @@ def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str])
                 f'        return loaded(self.init(jax.random.key(0)), "{parts.parameters}", parameters)'
             )
     if not has_member(trainer, "optimizer_state") and parts.optimizer_state:
-        members["optimizer_state"] = (
-            "    def optimizer_state(self, state):\n        return {\n"
-            + "".join(
-                f'            "{name}": subtree(state, "{path}"),\n' for name, path in parts.optimizer_state.items()
-            )
-            + "        }"
-        )
-    return parts.others
+        members["optimizer_state"] = _showing("optimizer_state", parts.optimizer_state)
+    if not has_member(trainer, "auxiliary") and parts.others:
+        members["auxiliary"] = _showing("auxiliary", parts.others)
+
+
+def _showing(member: str, trees: Mapping[str, str]) -> str:
+    """The source of a member that shows these trees and arrays, by name."""
+    shown = "".join(f'            "{name}": subtree(state, "{path}"),\n' for name, path in trees.items())
+    return f"    def {member}(self, state):\n        return {{\n{shown}        }}"
 
 
 def _not_parameters(state: Any) -> frozenset[str]:

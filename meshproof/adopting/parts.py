@@ -20,14 +20,14 @@ OTHERS = {"ema", "ema_params", "average", "averages", "averaged", "target", "tar
 class Parts:
     """``parameters`` is the path below which they are, ``without`` what there is none of them.
 
-    ``optimizer_state`` are the paths of its trees and arrays by name; ``others`` the paths of all other arrays of more
-    than one element.
+    ``optimizer_state`` are the paths of its trees and arrays by name; ``others`` those of all other arrays of more than
+    one element.
     """
 
     parameters: str
     without: tuple[str, ...]
     optimizer_state: dict[str, str]
-    others: tuple[str, ...]
+    others: dict[str, str]
 
 
 def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[str] = frozenset()) -> Parts:
@@ -48,8 +48,8 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     tops = {path.split("/")[0] for path in moments} - {path.split("/")[0] for path in below}
     owned |= {path for path in shapes if path.split("/")[0] in tops}
     trees = sorted({_tree(path, parameters) for path in owned if path not in below})
-    others = tuple(sorted(path for path in shapes if path not in owned | below - not_parameters and shapes[path]))
-    return Parts(root, tuple(without), _named(trees), others)
+    others = sorted(path for path in shapes if path not in owned | below - not_parameters and shapes[path])
+    return Parts(root, tuple(without), _named(trees), {path.replace("/", "_"): path for path in others})
 
 
 def _of_moment(path: str) -> tuple[str, str] | None:

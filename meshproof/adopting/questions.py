@@ -151,6 +151,3 @@ def of_running(sight: Sight) -> Iterable[Question]:
         yield Question("batch", f"{told}: intended?")
     if sight.held_whole:
         yield Question("init", f"while it runs a device holds all of {named(sight.held_whole)}: intended?")
-    if sight.adapter.undeclared:
-        told = f"{named(sight.adapter.undeclared)}: neither parameters nor optimizer state, so no clause judges them"
-        yield Question("optimizer_state", f"{told}: intended?")

@@ -90,6 +90,7 @@ class Sight:
     adapter: Adapter
     parameters: dict[str, Leaf] | None
     optimizer_state: dict[str, Leaf] | None
+    auxiliary: dict[str, Leaf] | None
     gradients: dict[str, Leaf] | None
     batch: dict[str, Leaf] | None
     start: Leaves
@@ -147,6 +148,7 @@ def see(adapter: Adapter) -> Sight:
         adapter=adapter,
         parameters=_leaves(layouts.parameters, adapter.mesh),
         optimizer_state=_leaves(layouts.optimizer_state, adapter.mesh),
+        auxiliary=_leaves(layouts.auxiliary, adapter.mesh),
         gradients=_leaves(gradients.layout, adapter.mesh),
         batch=_leaves(placed, adapter.mesh),
         start=start.parameters if isinstance(start.parameters, dict) else {},

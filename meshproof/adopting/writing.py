@@ -13,7 +13,7 @@ from meshproof.adopting.questions import Question
 from meshproof.contract import Communication, Contract
 
 WIDTH = 120
-LAYOUTS = ("parameters", "gradients", "optimizer_state", "batch", "computed")
+LAYOUTS = ("parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed")
 FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "rematerialises")
 
 

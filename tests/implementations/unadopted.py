@@ -64,6 +64,21 @@ class PlainLoop:
         self.train_step = jax.jit(plain_step, donate_argnums=0)
 
 
+class Averaging(PlainLoop):
+    """The same with an average of its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.state |= {"ema": jax.tree.map(jnp.copy, self.state["params"])}
+        self.train_step = jax.jit(self.step, donate_argnums=0)
+
+    @staticmethod
+    def step(state, batch):
+        """Which moves a hundredth of the way."""
+        new, metrics = plain_step({name: state[name] for name in ("params", "opt_state")}, batch)
+        return new | {"ema": optax.incremental_update(new["params"], state["ema"], 0.01)}, metrics
+
+
 class Network(nnx.Module):
     """Two layers and a normalisation."""
 

@@ -37,9 +37,11 @@ def written(path):
     return module.CONTRACT
 
 
-@pytest.mark.parametrize(("trainer", "least"), [("PlainLoop", 22), ("ShardedModules", 24), ("linen", 28)])
+@pytest.mark.parametrize(
+    ("trainer", "least"), [("PlainLoop", 22), ("Averaging", 22), ("ShardedModules", 24), ("linen", 28)]
+)
 def test_what_is_written_is_green(tmp_path, trainer, least):
-    """A plain loop, NNX and Linen: adopted from three members or more, no clause fails, and nothing is asked."""
+    """A plain loop, one with an average, NNX and Linen, from three members or more: nothing is asked, nothing fails."""
     adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:{trainer}", "--output", "mine.py")
     assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
     source = (tmp_path / "mine.py").read_text()

@@ -86,7 +86,7 @@ def test_parts_are_found_by_moments():
         "step": (),
     }
     parts = find_parts(shapes)
-    assert parts.parameters == "params" and parts.others == ("ema/w",)
+    assert parts.parameters == "params" and parts.others == {"ema_w": "ema/w"}
     assert parts.optimizer_state == {
         "count": "opt_state/0/count", "mu": "opt_state/0/mu", "nu": "opt_state/0/nu",
     }  # fmt: skip
@@ -96,7 +96,7 @@ def test_parts_of_a_tuple_are_found():
     """As NNX has them: a model with statistics, and an optimizer. Two counters keep two names."""
     shapes = {"0/w": (4,), "0/bn/mean": (4,), "1/opt_state/0/trace/w": (4,), "1/opt_state/1/count": (), "1/count": ()}
     parts = find_parts(shapes, frozenset({"0/bn/mean"}))
-    assert (parts.parameters, parts.without, parts.others) == ("0", ("bn/mean",), ("0/bn/mean",))
+    assert (parts.parameters, parts.without, parts.others) == ("0", ("bn/mean",), {"0_bn_mean": "0/bn/mean"})
     assert sorted(parts.optimizer_state.values()) == ["1/count", "1/opt_state/0/trace", "1/opt_state/1/count"]
     assert len(parts.optimizer_state) == 3
 

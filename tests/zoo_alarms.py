@@ -1,79 +1,88 @@
 """``python -m tests.zoo_alarms SEEDS docs/adapters.md``: does the measured bound fail a trainer of the zoo?
 
 Each trainer of `tests.healthy.zoo` starts from as many seeds, which draw its parameters and its data, on all of its
-devices and, as `single_device_truth` measures it, on one.
+devices and, as `single_device_truth` measures it, on one: in training, and in every probe of NUM-13.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 
-from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, nest
+from meshproof.cases import Case
+from meshproof.contract import ReferenceTrajectory, Trajectory
 from meshproof.files import insert, replace_text
-from meshproof.measures.numerics import judge, judge_trajectory
+from meshproof.measures.numerics import judge, judge_trajectory, pair, within
+from meshproof.measures.verdicts import Verdict
 from meshproof.observing.members import canonical
-from meshproof.observing.single_device_truth import DRAWS, as_held, deviations, moved, widened
+from meshproof.observing.probes import probes, run
+from meshproof.observing.single_device_truth import DRAWS, PROBE_DRAWS, PROBE_WIDTH, OneDevice
 from meshproof.observing.state import host
+from suites.test_later_steps_equal_those_of_one_device import parts, settled
 from tests.healthy.zoo import strategies
 
 DEVICES, STEPS = 8, 3
-HELD = ("parameters", "optimizer_state")
 NAME = "zoo-alarms"
-IN_FLOAT32 = "multi_steps"
-"""Computes in float32 whatever it is handed, so that there is no truth to measure."""
 
 
-def margins(trainer: Any, seeds: int) -> Iterator[float]:
-    """The worst margin of every seed."""
-    alone, wide = trainer.single_device("float32"), trainer.single_device("float64")
-    devices = int(np.prod(list(trainer.mesh_axes.values())))
+def margins(trainer: Any, seeds: int) -> Iterator[tuple[float, float]]:
+    """Of every seed the worst margin in training, and in all probes."""
+    alone = SimpleNamespace(single_device=cache(trainer.single_device), contract=trainer.contract)
+    case: Any = Case("zoo", alone, dict(trainer.mesh_axes), "cpu")
     for seed in range(seeds):
         trainer.seed = seed
-        start = host(canonical(trainer.parameters(trainer.init(jax.random.key(seed))), "parameters"))
-        given = [start, *map(as_held, trainer.batches(STEPS))]
-        draws = [run(alone, moved(given, draw)) for draw in range(DRAWS)]
-        with jax.enable_x64(True):
-            true = run(wide, widened(given))
-        yield worst(run(trainer, given), ReferenceTrajectory(true, deviations(true, draws, devices)))
+        start = trainer.init(jax.random.key(seed))
+        parameters, batches = host(canonical(trainer.parameters(start), "parameters")), list(trainer.batches(STEPS))
+        one = OneDevice(case, alone.single_device("float32"), True, parameters, batches)
+        first = trainer.gradients(
+            trainer.load(canonical(trainer.parameters(start), "")), trainer.shard_batch(batches[0])
+        )
+        seen = Trajectory(host(canonical(first, "gradients")), run(trainer, one.training))
+        later = (
+            verdict
+            for probe in probes(case, one.training.parameters, one.training.batches, start)
+            for verdict in probed(run(trainer, probe), one.reference(probe, PROBE_DRAWS, PROBE_WIDTH))
+        )
+        yield worst(trained(seen, one.reference(one.training, DRAWS))), worst(later)
 
 
-def run(trainer: Any, given: Sequence[Leaves]) -> Trajectory:
-    """The gradients of the first batch, and one step a batch."""
-    state, batches = trainer.load(nest(given[0])), [trainer.shard_batch(nest(batch)) for batch in given[1:]]
-    gradients, steps = host(canonical(trainer.gradients(state, batches[0]), "gradients")), []
-    for batch in map(trainer.shard_batch, map(nest, given[1:])):
-        state, metrics = trainer.train_step(state, batch)
-        held = {
-            part: host(canonical(getattr(trainer, part)(state), part)) for part in ("parameters", "optimizer_state")
-        }
-        others = {name: np.asarray(value) for name, value in metrics.items() if name != "loss"}
-        steps.append(Step(float(metrics["loss"]), metrics=others, **held))
-    return Trajectory(gradients, tuple(steps))
+def trained(seen: Trajectory, reference: ReferenceTrajectory) -> Iterator[Verdict]:
+    """Everything of a training that a clause judges."""
+    yield from judge_trajectory(seen, reference)
+    for step in zip(seen.steps, reference.value.steps, reference.rounding.steps, strict=True):
+        if step[0].metrics:
+            yield judge(*(of.metrics for of in step), "metrics", vacuous=inf)
 
 
-def worst(seen: Trajectory, reference: ReferenceTrajectory) -> float:
-    """The largest margin of all that is judged."""
-    steps = zip(seen.steps, reference.value.steps, reference.rounding.steps, strict=True)
-    metrics = [judge(*(of.metrics for of in step), "metrics", vacuous=np.inf) for step in steps if step[0].metrics]
-    verdicts = [*judge_trajectory(seen, reference), *metrics]
-    return max(verdict.margin if verdict.passed or verdict.margin > 1 else np.inf for verdict in verdicts)
+def probed(seen: Any, reference: ReferenceTrajectory) -> Iterator[Verdict]:
+    """As NUM-13 judges a probe."""
+    for step in zip(seen, reference.value.steps, reference.rounding.steps, strict=True):
+        for part, held in parts(*step):
+            one, other, allowed = settled(*held)
+            yield pair(one, other, other, part, ("the run", "one device"), within(allowed, "one device", inf))
+
+
+def worst(verdicts: Iterator[Verdict]) -> float:
+    """The largest margin; infinite where a verdict failed for another reason."""
+    return max(verdict.margin if verdict.passed or verdict.margin > 1 else inf for verdict in verdicts)
 
 
 def rows(seeds: int) -> Iterator[str]:
     """The table."""
-    yield "| healthy trainer | seeds | failed | worst margin |"
-    yield "|---|---|---|---|"
+    yield "| healthy trainer | seeds | failed | worst margin | of later steps |"
+    yield "|---|---|---|---|---|"
     for trainer in strategies():
-        if trainer.name != IN_FLOAT32:
-            found = list(margins(trainer, seeds))
-            name = f"`{trainer.name}` ({trainer.framework})"
-            yield f"| {name} | {seeds} | {sum(margin > 1 for margin in found)} | {max(found):.2g} |"
+        found = np.array(list(margins(trainer, seeds)))
+        failed, (usual, later) = int((found > 1).any(axis=1).sum()), found.max(axis=0)
+        yield f"| `{trainer.name}` ({trainer.framework}) | {seeds} | {failed} | {usual:.2g} | {later:.2g} |"
 
 
 if __name__ == "__main__":

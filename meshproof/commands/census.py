@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +36,7 @@ def census(
     except HloError as error:
         fail(f"{'standard input' if file == '-' else file}: {error}".replace("\n", " | "))
     if as_json:
-        typer.echo(json.dumps({"collectives": [asdict(collective) for collective in found]}, indent=2))
+        typer.echo(json.dumps({"collectives": [collective.recorded() for collective in found]}, indent=2))
     else:
         _print_table(found)
 

@@ -7,9 +7,9 @@ that communicate alike count once; where they differ, what they communicate depe
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from meshproof.hlo.async_fusions import AsyncFusions
 from meshproof.hlo.collectives import BASES, CONTINUATIONS, Written, check_continuation, check_silent, read_collective
@@ -44,6 +44,10 @@ class Collective:
     realized_as: str
     phase: str
     widened: int = field(default=0, compare=False)
+
+    def recorded(self) -> dict[str, Any]:
+        """Its fields by name, without ``widened``, which only a judge of dtypes asks for."""
+        return {name: value for name, value in asdict(self).items() if name != "widened"}
 
 
 class Kind(NamedTuple):

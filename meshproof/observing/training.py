@@ -78,7 +78,7 @@ def observe_training(subject: Subject, state: Any) -> Training:
         evaluation=subject.attempt(
             lambda: evaluate(subject.strategy, final, evaluation_set(subject.host_batches)), "evaluate"
         ),
-        evaluation_alone=subject.then(steps, lambda steps: _alone(subject, steps)),
+        evaluation_alone=_alone(subject, steps),
         rerun=subject.then(again, lambda state: _compare(subject, final, state)),
         later=_later(subject, again),
         implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, final), "shard_batch"),
@@ -121,9 +121,9 @@ def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
     return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]
 
 
-def _alone(subject: Subject, steps: tuple[Step, ...]) -> Seen[tuple[Totals, dict[str, float]]]:
-    if not subject.case.is_own_judge:
-        return NotSupported("the implementation brings its truth")
+def _alone(subject: Subject, steps: Seen[tuple[Step, ...]]) -> Seen[tuple[Totals, dict[str, float]]]:
+    if not subject.case.is_own_judge or isinstance(steps, NotSupported | Failed):
+        return NotSupported("its run on one device is not its truth")
     return subject.attempt(lambda: evaluate_alone(subject, steps[-1].parameters), "evaluate", "parameters", "load")
 
 

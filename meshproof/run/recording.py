@@ -126,9 +126,7 @@ def _known(seen: Seen[T]) -> T | None:
 
 def _collectives(program: Program) -> list[dict[str, Any]] | None:
     collectives = _known(program.collectives)
-    if collectives is None:
-        return None
-    return [{name: value for name, value in asdict(entry).items() if name != "widened"} for entry in collectives]
+    return None if collectives is None else [entry.recorded() for entry in collectives]
 
 
 def _memory(step: Program, state: Layouts) -> dict[str, int] | None:

@@ -37,15 +37,15 @@ def test_the_zoo_is_large():
         assert all(getattr(case.contract, part) is not None for part in parts), case.id
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_healthy_trainer_fails_nothing(found, case):
+@pytest.mark.parametrize("name", CASES)
+def test_a_healthy_trainer_fails_nothing(found, name):
     """On any clause, and its numbers are judged."""
-    assert found.get((case, "failed"), {}) == {}
-    assert found[case, "proved"].keys() >= NUMBERS
+    assert found.get((name, "failed"), {}) == {}
+    assert found[name, "proved"].keys() >= NUMBERS
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_is_not_judged_of_it_is_known(found, case):
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_judged_of_it_is_known(found, name):
     """Of its numbers and its communication, beside members that it does not have."""
-    closed = {clause for clause in found.get((case, "not-supported"), {}) if clause.startswith(("NUM", "COM"))}
+    closed = {clause for clause in found.get((name, "not-supported"), {}) if clause.startswith(("NUM", "COM"))}
     assert closed <= LACKING

@@ -16,18 +16,25 @@ import numpy as np
 
 from meshproof.contract import Batch, leaves
 from meshproof.observing.members import loss_of, state_and_metrics
-from meshproof.observing.other_states import with_arrays_of
+from meshproof.observing.other_states import rekeyed, with_arrays_of
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.subject import Subject
+
+OTHER = 7919
+"""By which counters and keys are other ones."""
+
+HOLDS_KEYS = NotSupported("its batches may hold the keys")
 
 
 @dataclass(frozen=True)
 class Draws(Facet):
-    """Losses of the first step: as it is, with the rows of each shard ``reversed`` in place, with all rows moved on by
-    one ``shard``, and with the counters and keys of the step after it (``later``). ``reused`` is what JAX says of a key
+    """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
+    place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``).
+    ``reused`` is what JAX says of a key
     that is used twice in a step, which it sees of typed keys alone."""
 
     usual: Seen[float]
+    other: Seen[float]
     reversed: Seen[float]
     shard: Seen[float]
     later: Seen[float]
@@ -40,8 +47,9 @@ def observe_draws(subject: Subject) -> Draws:
         return Draws.unseen(NotSupported("the strategy does not say that it draws"))
     return Draws(
         usual=subject.attempt(lambda: _loss(subject, subject.fresh(), subject.host_batches[0])),
+        other=subject.attempt(lambda: _loss(subject, rekeyed(subject.fresh(), OTHER), subject.host_batches[0])),
         reversed=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: rows.reshape(shards, -1)[:, ::-1])),
-        shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards))),
+        shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards), 2)),
         later=subject.attempt(lambda: _later(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
     )
@@ -52,15 +60,19 @@ def _loss(subject: Subject, state: Any, batch: Batch) -> float:
     return loss_of(state_and_metrics(subject.strategy.train_step(state, place(batch)))[1])
 
 
-def _rearranged(subject: Subject, order: Callable[[np.ndarray, int], np.ndarray]) -> float | NotSupported:
-    """The loss of the first batch with its rows in another order."""
+def _rearranged(
+    subject: Subject, order: Callable[[np.ndarray, int], np.ndarray], least: int = 1
+) -> float | NotSupported:
+    """The loss of the first batch with its rows in another order; ``least`` is the number of shards that takes."""
     batch = subject.host_batches[0]
+    if _may_hold_keys(batch):
+        return HOLDS_KEYS
     rows = len(next(iter(leaves(batch)))[1])
     held = next(iter(leaves(subject.batches[0])))[1]
     own = held.sharding.shard_shape(held.shape) if isinstance(held, jax.Array) else (rows,)
     shards = rows // (own[0] if len(held) == rows else own[0] * own[1])
-    if shards < 2:
-        return NotSupported("one device has the whole batch")
+    if shards < least or rows % shards:
+        return NotSupported(f"the batch has {shards} shards of its {rows} rows")
     at = order(np.arange(rows), shards).ravel()
     return _loss(subject, subject.fresh(), jax.tree.map(lambda field: np.asarray(field)[at], dict(batch)))
 
@@ -68,10 +80,16 @@ def _rearranged(subject: Subject, order: Callable[[np.ndarray, int], np.ndarray]
 def _later(subject: Subject) -> float | NotSupported:
     """The loss of the first batch after a step, in the arrays from before it."""
     first = subject.host_batches[0]
-    if any(np.asarray(field).dtype == np.uint32 for _, field in leaves(first)):
-        return NotSupported("its batches may hold the keys")
+    if _may_hold_keys(first):
+        return HOLDS_KEYS
     state, _ = subject.strategy.train_step(subject.fresh(), subject.batches[0])
     return _loss(subject, with_arrays_of(state, subject.fresh()), first)
+
+
+def _may_hold_keys(batch: Batch) -> bool:
+    """Whether a field is of random keys, or of 32-bit words, as keys of older code are."""
+    dtypes = [getattr(field, "dtype", None) for _, field in leaves(batch)]
+    return any(dtype == np.uint32 or jax.numpy.issubdtype(dtype, jax.dtypes.prng_key) for dtype in dtypes if dtype)
 
 
 def _reused(subject: Subject) -> tuple[str, ...]:

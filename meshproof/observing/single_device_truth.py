@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -146,10 +147,12 @@ class OneDevice:
         return ReferenceTrajectory(true, deviations(true, runs, self.case.devices, dtype, width, compared))
 
     def probed(self) -> Iterator[tuple[str, ReferenceTrajectory]]:
-        """The numbers of every probe."""
+        """The numbers of every probe. One that the trainer refuses on one device, as of an example that is not finite,
+        says nothing."""
         state = self.trainer.load(nest(self.training.parameters))
         for probe in probes(self.case, self.training.parameters, self.training.batches, state):
-            yield probe.what, self.reference(probe, PROBE_DRAWS, PROBE_WIDTH)
+            with suppress(Exception):
+                yield probe.what, self.reference(probe, PROBE_DRAWS, PROBE_WIDTH)
 
     def train(self, trainer: Any, probe: Probe) -> Trajectory:
         """One run of a probe; of the usual training with the first gradients."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import PartitionSpec as P
 
@@ -69,6 +70,45 @@ class Drops(Trainer):
         return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
 
 
+class Noise(Trainer):
+    """Adds noise to its gradients, which no loss of the same step shows."""
+
+    name = "healthy_noise"
+    draws = True
+
+    def start(self, parameters: Any) -> Any:
+        """With a typed key."""
+        return super().start(parameters) | {"key": jax.random.key(3)}
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update, and another key."""
+        value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
+        key, *keys = jax.random.split(state["key"], 1 + len(gradients))
+        noisy = {
+            name: gradient + 1e-3 * jax.random.normal(own, gradient.shape)
+            for own, (name, gradient) in zip(keys, gradients.items(), strict=True)
+        }
+        updates, optimizer = self.optimizer.update(noisy, state["optimizer"], state["parameters"])
+        parameters = optax.apply_updates(state["parameters"], updates)
+        return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
+
+
+class KeysInBatch(Trainer):
+    """Dropout of inputs, by a key of each example that the loader draws."""
+
+    name = "healthy_keys_in_batch"
+    draws = True
+
+    def batch(self, draws: Any) -> Any:
+        """With raw keys."""
+        return super().batch(draws) | {"key": draws.integers(0, 2**32, size=(64, 2), dtype=np.uint32)}
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Of the inputs that are kept."""
+        kept = jax.vmap(lambda key: jax.random.bernoulli(key, 0.9, (16,)))(batch["key"])
+        return super().mean_loss(w, batch | {"x": batch["x"] * kept})
+
+
 def drops(name: str, **members: Any) -> Trainer:
     """One that drops in another way."""
     kind: Any = type(name, (Drops,), {"name": name} | members)
@@ -111,6 +151,8 @@ class DropsOut(Trainer):
 
 
 plant_stranger(DropsOut())
+plant_stranger(Noise())
+plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))
 plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")

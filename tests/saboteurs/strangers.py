@@ -192,36 +192,6 @@ class DriftsFromStepFive(Trainer):
         return jax.shard_map(local, mesh=self.mesh, **specs)(state, batch)
 
 
-class Evaluates(Trainer):
-    """Sums over the rows of a host batch of any size, padded to the usual one."""
-
-    name = "healthy_evaluates"
-
-    def evaluate(self, state: Any, batch: Any) -> Any:
-        """Sums and counts."""
-        rows = len(batch["x"])
-        padded = {name: np.concatenate([f, np.zeros((64 - rows, *f.shape[1:]))]) for name, f in batch.items()}
-        return self.totals(state["parameters"], self.shard_batch(padded | {"counts": np.arange(64) < rows}))
-
-    def totals(self, w: Any, batch: Any) -> Any:
-        """Of the rows that count."""
-        rows = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
-        return {"loss": (jnp.sum(rows * batch["counts"]), jnp.sum(batch["counts"]))}
-
-
-class EvaluatesByTheDevice(Evaluates):
-    """A mean of the devices' means, times the count."""
-
-    name = "evaluates_by_the_device"
-
-    def totals(self, w: Any, batch: Any) -> Any:
-        """A device without rows counts as much as one that is full."""
-        rows = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
-        by_device = self.mesh_axes["data"], -1
-        sums, counts = (jnp.sum(each.reshape(by_device), 1) for each in (rows * batch["counts"], batch["counts"]))
-        return {"loss": (jnp.mean(sums / jnp.maximum(counts, 1)) * jnp.sum(counts), jnp.sum(counts))}
-
-
 class Phased:
     """A step with a phase that is static: jitted, and compiled again where the phase changes."""
 
@@ -247,6 +217,31 @@ class CompilesAtStepSix(Trainer):
         self.train_step = Phased(self.step)
 
 
+class Refuses:
+    """A jitted step behind a check of its loss on the host."""
+
+    def __init__(self, step: Any) -> None:
+        self.step = step
+        self.lower = step.lower
+
+    def __call__(self, state: Any, batch: Any) -> Any:
+        """Raises ``FloatingPointError`` for a loss that is not finite."""
+        state, metrics = self.step(state, batch)
+        if not np.isfinite(np.asarray(metrics["loss"])):
+            raise FloatingPointError("the loss is not finite")
+        return state, metrics
+
+
+class RefusesWhatIsNotFinite(Trainer):
+    """Ends its training where the loss is not finite."""
+
+    name = "healthy_refuses_what_is_not_finite"
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        self.train_step = Refuses(self.train_step)
+
+
 class InfiniteFromStepFive(Sick):
     """A rate that is divided by nothing left."""
 
@@ -270,7 +265,6 @@ for kind in (
 plant_stranger(DriftsFromStepFive(), "NUM-6")
 plant_stranger(CompilesAtStepSix(), "CMP-1")
 plant_stranger(InfiniteFromStepFive(), "NUM-10")
-plant_stranger(Evaluates())
-plant_stranger(EvaluatesByTheDevice(), "MSK-1")
+plant_stranger(RefusesWhatIsNotFinite())
 plant_stranger(Halves())
 plant_stranger(HalvesTooLong(), "MIX-1")

@@ -55,6 +55,10 @@ PROBE_DRAWS, PROBE_WIDTH = 16, 2.0
 """Fewer draws for probes, whose faults are coarse, and deviations twice as wide: a normal error exceeds them once in a
 billion runs (Student's t with 16 degrees of freedom)."""
 
+LARGE, LARGE_DRAWS, LARGE_WIDTH = 1 << 20, 4, 8.0
+"""Of as many parameters each step takes long, and each leaf has elements enough to know a deviation by: a scalar's
+normal error exceeds those deviations once in a million runs (Student's t with 4 degrees of freedom)."""
+
 SPREAD = 16
 """How many other random numbers a step that draws is tried with."""
 
@@ -150,9 +154,11 @@ class OneDevice:
         """The numbers of every probe. One that the trainer refuses on one device, as of an example that is not finite,
         says nothing."""
         state = self.trainer.load(nest(self.training.parameters))
+        large = sum(value.size for value in self.training.parameters.values()) > LARGE
+        how = (LARGE_DRAWS, LARGE_WIDTH) if large else (PROBE_DRAWS, PROBE_WIDTH)
         for probe in probes(self.case, self.training.parameters, self.training.batches, state):
             with suppress(Exception):
-                yield probe.what, self.reference(probe, PROBE_DRAWS, PROBE_WIDTH)
+                yield probe.what, self.reference(probe, *how)
 
     def train(self, trainer: Any, probe: Probe) -> Trajectory:
         """One run of a probe; of the usual training with the first gradients."""

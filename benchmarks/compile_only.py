@@ -22,13 +22,13 @@ from unittest.mock import patch
 
 import jax
 from jax._src.cudnn import fused_attention_stablehlo
-from jax.experimental import topologies
-from jax.sharding import PartitionSpec
 
 from meshproof.cases import load_cases
 from meshproof.files import insert, replace_text
 from meshproof.hlo.parser import parse
 from meshproof.measures.memory import program_memory
+from meshproof.observing.compilers import described
+from meshproof.targets import chips, read_target
 from reference_impl.models import attention
 from reference_impl.modifiers.rematerialisation import Rematerialised
 
@@ -37,40 +37,10 @@ from .record import stack
 from .sizes import SIZES
 
 NAME = "compile-only"
-KIND = "NVIDIA H200"
-BANDWIDTH = 4.8e12
-"""Bytes per second (NVIDIA H200 datasheet)."""
+TARGET = read_target("gpu:h200:1")
+CHIP = chips("gpu")["h200"]
 
-TARGET = f"""
-gpu_device_info {{
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: 233472
-  threads_per_core_limit: 2048
-  core_count: 132
-  fpus_per_core: 128
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  memory_bandwidth: {BANDWIDTH:.0f}
-  l2_cache_size: 52428800
-  clock_rate_ghz: 1.98
-  device_memory_size: 150754820096
-  shared_memory_per_block_optin: 232448
-  cuda_compute_capability {{ major: 9 minor: 0 feature_extension: ACCELERATED_FEATURES }}
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
-runtime_version {{ major: 13 minor: 0 patch: 0 }}
-device_description_str: "{KIND}"
-"""
-
-HOPPER = SimpleNamespace(
-    platform="gpu", client=SimpleNamespace(platform_version="cuda 13000"), compute_capability="9.0"
-)
+HOPPER = SimpleNamespace(platform="gpu", device_kind=CHIP.kind)
 
 STEPS = (("gpt2-124m", False), ("gpt2-xl-1.5b", False), ("gpt2-xl-1.5b", True))
 """A size, and whether its blocks are recomputed."""
@@ -103,11 +73,8 @@ def moved_bytes(text: str) -> int:
 def compile_step(size: str, rematerialised: bool, devices: list[Any]) -> tuple[Any, Any, float]:
     """A size's strategy on one of these devices, its compiled train step, and the seconds of compilation."""
     form: Any = next(case.strategy for case in load_cases(SIZES[size]) if case.strategy.name == "single_device")
-    strategy = replace(form, network=Rematerialised(form.network)) if rematerialised else replace(form)
-    vars(strategy)["mesh"] = strategy.make_mesh(devices)
-    state = strategy.init.lower(jax.random.key(0)).out_info
-    tokens = jax.ShapeDtypeStruct((strategy.batch_size, 1024), "int32", sharding=strategy.on_mesh(PartitionSpec()))
-    lowered = strategy.train_step.lower(state, {"x": tokens, "y": tokens})
+    strategy = (replace(form, network=Rematerialised(form.network)) if rematerialised else form).on(devices)
+    lowered = strategy.train_step.lower(strategy.abstract_state(), strategy.abstract_batch())
     start = time.perf_counter()
     return strategy, lowered.compile(), time.perf_counter() - start
 
@@ -120,9 +87,9 @@ def row(size: str, rematerialised: bool, devices: list[Any]) -> str:
     assert memory is not None
     return (
         f"| `{size}`{', rematerialised' if rematerialised else ''} "
-        f"| {flops / 1e12:.1f} T, {1e3 * flops / PEAKS[KIND, 'bfloat16'].flops:.0f} ms "
+        f"| {flops / 1e12:.1f} T, {1e3 * flops / PEAKS[CHIP.kind, 'bfloat16'].flops:.0f} ms "
         f"| {memory.arguments / 1e9:.1f} + {memory.temporary / 1e9:.1f} GB "
-        f"| {moved / 1e9:.0f} GB, {1e3 * moved / BANDWIDTH:.0f} ms | {seconds:.1f} s |"
+        f"| {moved / 1e9:.0f} GB, {1e3 * moved / CHIP.memory_bandwidth:.0f} ms | {seconds:.1f} s |"
     )
 
 
@@ -131,11 +98,11 @@ if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")
     jax.devices()  # JAX finds its plugins
     try:
-        described = topologies.get_topology_desc("", "cuda", target_config=TARGET, topology="1x1x1")
+        devices = described(TARGET)
     except NotImplementedError as error:
         raise SystemExit(f"{error}: pip install jax-cuda13-plugin=={version('jax')}") from error
     with cudnn():
-        rows = [row(size, rematerialised, described.devices) for size, rematerialised in STEPS]
+        rows = [row(size, rematerialised, devices) for size, rematerialised in STEPS]
     versions = ", ".join(f"{name} {release}" for name, release in stack().items())
     found = "\n".join([HEAD, *rows, "", f"One device. {versions}; {date.today()}."])
     for path in map(Path, sys.argv[1:]):

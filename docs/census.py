@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from meshproof.cli import app
 
 COMMAND = "meshproof census tests/unit/hlo/fixtures/gpu-0.12.0.1-scanned_layers.hlo --mesh data=2,model=4"
-WIDTH = "110"
+WIDTH = "125"
 
 
 def shown() -> str:

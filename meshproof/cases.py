@@ -15,11 +15,11 @@ from traceback import extract_tb
 from typing import Any
 
 from meshproof.contract import Communication, Contract, Strategy
+from meshproof.targets import HOST
 
 REFERENCE = "reference_impl"
 """The default implementation under test."""
 
-TARGETS = ("cpu", "native")
 REQUIRED = ("name", "framework", "model", "init", "train_step", "batches")
 
 
@@ -29,7 +29,7 @@ class ImplementationError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One strategy for one target (``cpu`` or ``native``)."""
+    """One strategy for one target, by its name: ``cpu``, ``native``, ``gpu:h200:8``."""
 
     id: str
     strategy: Strategy
@@ -42,6 +42,11 @@ class Case:
         contract = getattr(self.strategy, "contract", None) or Contract()
         forward, step = (spelled(budget, self.mesh) for budget in (contract.forward, contract.step))
         return replace(contract, forward=forward, step=step)
+
+    @property
+    def compiles_only(self) -> bool:
+        """Whether its target is a chip that is not here, for which nothing can be run."""
+        return self.target not in HOST
 
     @property
     def is_own_judge(self) -> bool:
@@ -130,15 +135,18 @@ def _import_folders() -> Iterator[str]:
 
 
 def spelled(budget: tuple[Communication, ...] | None, mesh: Mapping[str, int]) -> tuple[Communication, ...] | None:
-    """A budget as a program shows it: axes in the mesh's order, without axes of one device."""
+    """A budget as a program shows it: axes, or parts as ``data:(1)2``, in the mesh's order; none of one device."""
     if budget is None:
         return None
-    named = [(line, tuple(axis for axis in mesh if axis in line.axes and mesh[axis] > 1)) for line in budget]
+    real = [axis for axis, size in mesh.items() if size > 1]
+    named = [
+        (line, tuple(name for axis in real for name in line.axes if name.partition(":")[0] == axis)) for line in budget
+    ]
     return tuple(replace(line, axes=axes) for line, axes in named if axes)
 
 
 def case_id(strategy: Any, target: str = "cpu") -> str:
-    """A case's id, such as ``fsdp-jax-mlp+adam@data=8``; with ``:native`` at its end for that target."""
+    """A case's id, such as ``fsdp-jax-mlp+adam@data=8``; with its target at its end, where that is not ``cpu``."""
     shape = ",".join(f"{axis}={size}" for axis, size in _mesh(strategy).items())
     variant = getattr(strategy, "variant", "")
     model = f"{strategy.model}+{variant}" if variant else strategy.model

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from meshproof.cases import REFERENCE, TARGETS, Case
+from meshproof.cases import REFERENCE, Case
 from meshproof.children import CASE_TIMEOUT, read_seconds
 from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.files import check_writable
@@ -21,6 +21,8 @@ from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.observing.observation import Observation
 from meshproof.run.conformance import NAME, Conformance
+from meshproof.targets import EXAMPLES, read_target
+from meshproof.targets.packages import missing
 
 pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
 
@@ -30,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(NAME, "conformance of distributed training")
     group.addoption("--impl", default=REFERENCE, metavar="MODULE", help="implementation under test")
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
-    group.addoption("--target", action="append", choices=TARGETS, help="repeatable (default cpu)")
+    group.addoption("--target", action="append", metavar="TARGET", help=f"repeatable (default cpu): {EXAMPLES}")
     group.addoption("--conformance-report", metavar="PATH", help="write the record of the run as JSON")
     group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs there (default: the user's cache)")
     group.addoption("--no-compile-cache", action="store_true", help="keep no compiled programs for the next run")
@@ -56,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         read_seconds(config.getoption("case_timeout"))
         check_required(required(config), config.rootpath)
+        check_targets(config.getoption("target") or ())
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
@@ -111,6 +114,13 @@ def check_required(words: Iterable[str], root: Path) -> None:
             known = dict.fromkeys(clause.id for clause in read_clauses(root) if clause.id.startswith(f"{group}-"))
             if word not in known:
                 raise ValueError(f"--require {word}: no suite judges it, expected {group} or one of {', '.join(known)}")
+
+
+def check_targets(names: Iterable[str]) -> None:
+    """Raises ``ValueError`` for a target that there is not, or whose compiler is not installed."""
+    for problem in map(missing, map(read_target, names)):
+        if problem:
+            raise ValueError(problem)
 
 
 def alone(item: pytest.Item) -> str:

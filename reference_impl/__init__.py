@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, transformers
+from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, scanned, transformers
 from reference_impl.forms.base import Form
 
-FAMILIES = (perceptrons, modified, convolutions, linen, transformers, experts, pipelines)
+FAMILIES = (perceptrons, modified, convolutions, linen, transformers, scanned, experts, pipelines)
 
 
 def strategies() -> Iterator[Form]:

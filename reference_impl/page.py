@@ -7,7 +7,7 @@ An annotated strategy is its mappings and its budget, and the compiler does the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import jax
@@ -22,11 +22,15 @@ from reference_impl.theory.schedules import Schedule
 
 @dataclass(frozen=True)
 class Line:
-    """One symbolic line of a page's budget: what moves, by which logical operation, over which mesh axes."""
+    """One symbolic line of a page's budget: what moves, by which logical operation, over which mesh axes.
+
+    ``dtype`` is what it moves in, where that is not the model's to say.
+    """
 
     operation: Operation
     payload: Payload
     over: MeshAxes
+    dtype: str | None = None
 
     def __str__(self) -> str:
         return f"{self.operation} of {self.payload} over {'×'.join(self.over)}"
@@ -45,9 +49,9 @@ def all_gather(payload: Payload, over: str | MeshAxes) -> Line:
     return along("all-gather", payload, over)
 
 
-def all_reduce(payload: Payload, over: str | MeshAxes) -> Line:
+def all_reduce(payload: Payload, over: str | MeshAxes, dtype: str | None = None) -> Line:
     """Every device gets the sum over all, along one mesh axis or several at once."""
-    return along("all-reduce", payload, over)
+    return replace(along("all-reduce", payload, over), dtype=dtype)
 
 
 def reduce_scatter(payload: Payload, over: str | MeshAxes) -> Line:

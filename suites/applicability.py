@@ -21,6 +21,11 @@ def distributed(case: Case) -> bool:
     return case.devices > 1
 
 
+def compiled_only(case: Case) -> bool:
+    """The target is a chip that is not here."""
+    return case.compiles_only
+
+
 def has_device_dimension(case: Case) -> bool:
     """Placed batches have a device dimension before that of the examples, as pmap takes them."""
     return case.contract.device_dimension

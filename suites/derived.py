@@ -13,7 +13,7 @@ use, that is, in the layout in which it is computed with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf, prod
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import compare_traffic
+from meshproof.measures.traffic import Traffic, compare_traffic
 from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
 
@@ -39,6 +39,15 @@ def halves(case: Case) -> set[str]:
     moved = (line.dtype for line in case.contract.step or ())
     dtypes = (case.contract.compute_dtype, *case.contract.dtypes.values(), *moved)
     return {HALVES[dtype] for dtype in dtypes if dtype in HALVES}
+
+
+def lanes_of(case: Case, seen: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:
+    """`compare_traffic`; what may move on either side of a cast counts as float32.
+
+    XLA:CPU alone widens what its collectives move: elsewhere float32 is what the program sends.
+    """
+    seen = [replace(entry, widened=0) for entry in seen] if case.compiles_only else seen
+    return compare_traffic(seen, budget, halves(case))
 
 
 class Moved(NamedTuple):
@@ -206,7 +215,7 @@ def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Colle
     how many elements move. Infinite if a count is unknown.
     """
     budget, lanes = case.contract.step or (), {(line.operation, line.axes) for line in lines}
-    entries = [e for traffic in compare_traffic(collectives, budget) if traffic.lane in lanes for e in traffic.entries]
+    entries = [e for lane in lanes_of(case, collectives, budget) if lane.lane in lanes for e in lane.entries]
     narrow = halves(case)
     seen = sum(inf if entry.bytes is None else entry.bytes * (2 if entry.dtype in narrow else 1) for entry in entries)
     others = (line for line in budget if (line.operation, line.axes) in lanes and line not in lines)

@@ -2,15 +2,14 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
-
 from .advice import advised
+from .derived import lanes_of
 
 
 def judge_program(what, case, observation, judge):
     """Whatever the budget of this program lists must move, to the byte; COM-10 judges what it does not list."""
     budget = judge.budget(what)
-    seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
+    seen = lanes_of(case, judge.see(getattr(observation.programs, what).collectives), budget)
     listed = [traffic for traffic in seen if traffic.lines]
     for traffic in listed:
         judge.ratio(traffic.ratio)

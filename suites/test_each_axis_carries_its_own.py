@@ -2,9 +2,8 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
-
 from .applicability import both, moves, tensor_parallel
+from .derived import lanes_of
 
 
 def has_two_axes(case):
@@ -16,7 +15,7 @@ def has_two_axes(case):
 def test_each_axis_carries_its_own(case, observation, judge):
     """Parameters MUST move over the FSDP axis only, and activations over the tensor axis only."""
     budget = judge.budget("step")
-    seen = compare_traffic(judge.see(observation.programs.step.collectives), budget)
+    seen = lanes_of(case, judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (traffic for traffic in seen if not traffic.exact))
     carried = {
         payload: {line.axes for line in budget if line.payload == payload} for payload in ("parameters", "activations")

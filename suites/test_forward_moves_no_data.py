@@ -2,9 +2,8 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
-
 from .applicability import both, data_parallel, distributed
+from .derived import lanes_of
 
 
 @pytest.mark.clause("COM-1", applies=both(distributed, data_parallel))
@@ -14,4 +13,4 @@ def test_forward_moves_no_data(case, observation, judge):
     judge.budget("forward")
     scalars = [line for line in case.contract.forward if line.payload in ("metrics", "statistics")]
     seen = judge.see(observation.programs.forward.collectives)
-    judge.traffic("forward", (traffic for traffic in compare_traffic(seen, scalars) if not traffic.exact))
+    judge.traffic("forward", (traffic for traffic in lanes_of(case, seen, scalars) if not traffic.exact))

@@ -2,11 +2,9 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
-
 from .advice import NORMS, advised
 from .applicability import axes_of, data_parallel, reduces
-from .derived import REDUCTIONS, theory
+from .derived import REDUCTIONS, lanes_of, theory
 
 SCALARS = 64
 """Bytes of a step's or a microbatch's metrics: sixteen float32 numbers."""
@@ -22,7 +20,7 @@ def test_gradients_are_reduced_once(case, observation, judge):
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
-    reductions = [t for t in compare_traffic(seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
+    reductions = [t for t in lanes_of(case, seen, budget) if t.lane[0] in REDUCTIONS and t.lane[1] in axes]
     judge.clear(advised("step", (traffic for traffic in reductions if not traffic.exact), observation))
     useful = {axis for part in ("batch", "parameters", "computed") for axis in axes_of(case, part)}
     judge.clear(stray(case, budget, useful))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
+from .derived import lanes_of
 
 
 def judge_program(what, case, observation, judge):
     """Every lane that moves bytes must have a line in the budget of this program."""
     budget = judge.budget(what)
-    seen = compare_traffic(judge.see(getattr(observation.programs, what).collectives), budget)
+    seen = lanes_of(case, judge.see(getattr(observation.programs, what).collectives), budget)
     judge.traffic(what, (traffic for traffic in seen if not traffic.lines))
 
 

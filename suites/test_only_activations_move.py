@@ -2,9 +2,8 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
-
 from .applicability import tensor_axes, tensor_parallel
+from .derived import lanes_of
 
 
 @pytest.mark.clause("COM-5", applies=tensor_parallel)
@@ -14,7 +13,7 @@ def test_only_activations_move(case, observation, judge):
     for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):
         budget = judge.budget(what)
         tensor = tensor_axes(case)
-        seen = compare_traffic(judge.see(program.collectives), budget)
+        seen = lanes_of(case, judge.see(program.collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if tensor & set(traffic.lane[1]) and not traffic.exact))
         moved = [line for line in budget if line.payload == "parameters" and tensor.intersection(line.axes)]
         judge.clear(f"{what}: expected no parameters over the tensor axis; budget: {line}" for line in moved)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from meshproof.measures.traffic import compare_traffic
-
 from .applicability import replica_axes
+from .derived import lanes_of
 
 
 @pytest.mark.clause("COM-7", applies=replica_axes)
@@ -13,7 +12,7 @@ def test_replicas_exchange_shards(case, observation, judge):
     (Gradients are reduce-scattered within the shard group first, then reduced over replicas.)"""
     budget = judge.budget("step")
     between = replica_axes(case)
-    seen = compare_traffic(judge.see(observation.programs.step.collectives), budget)
+    seen = lanes_of(case, judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (lane for lane in seen if not lane.exact and between.intersection(lane.lane[1])))
     exchanged = [line for line in budget if line.payload != "metrics" and between.intersection(line.axes)]
     odd = [line for line in exchanged if line.payload != "gradients"]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from meshproof.measures.memory import is_key, theoretical_bytes
+from meshproof.measures.memory import is_key, is_single, laid_out_bytes, theoretical_bytes
 from meshproof.measures.verdicts import unequal
 
-from .applicability import keeps_auxiliary, stored_otherwise, unless
+from .applicability import compiled_only, keeps_auxiliary, stored_otherwise, unless
 
 UNIT = "bytes on the fullest device"
 THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"
@@ -49,6 +49,19 @@ def test_gradient_bytes_equal_theory(case, observation, judge):
     sizes = [(leaf, theoretical_bytes([leaf], case.mesh)) for leaf in leaves]
     seen = sum(leaf.bytes_per_device for leaf in leaves)
     judge.equal("gradients", seen, sum(size for _, size in sizes), UNIT, f"{THEORY}; {furthest(sizes)}")
+
+
+@pytest.mark.clause("MEM-1", applies=compiled_only)
+def test_argument_bytes_equal_theory(observation, judge):
+    """The arguments of the train step MUST take exactly the bytes per device of the state and the batch (on a TPU in
+    whole tiles). (Single elements and random keys may be missing: XLA drops what the step does not read.)"""
+    step, arrays = observation.programs.step, judge.see(observation.start.layouts.arrays)
+    held = [*arrays, *judge.see(observation.start.batch.fields)]
+    sizes = laid_out_bytes(held, judge.see(step.arguments))
+    small = sum(size for leaf, size in zip(held, sizes, strict=True) if is_single(leaf))
+    seen, expected = judge.see(step.memory).arguments, sum(sizes)
+    if not expected - small <= seen <= expected:
+        judge.equal("arguments of the step", seen, expected, UNIT, THEORY)
 
 
 def furthest(sizes, undeclared=()):

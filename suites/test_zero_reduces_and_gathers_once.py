@@ -5,10 +5,9 @@ import math
 import pytest
 
 from meshproof.contract import spec_axes
-from meshproof.measures.traffic import compare_traffic
 
 from .applicability import axes_of, distributed
-from .derived import lacking
+from .derived import lacking, lanes_of
 
 
 def updated_over(case):
@@ -41,7 +40,7 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
     over = updated_over(case)
     for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):
         budget = judge.budget(what)
-        seen = compare_traffic(judge.see(program.collectives), budget)
+        seen = lanes_of(case, judge.see(program.collectives), budget)
         judge.traffic(what, (traffic for traffic in seen if not traffic.exact))
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]
         judge.clear(f"{what}: expected no gathered parameters; budget: {line}" for line in gathers if what == "forward")

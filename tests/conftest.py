@@ -1,4 +1,5 @@
-"""What holds for all tests: hypothesis times no example, and what a test starts is no worker of xdist.
+"""What holds for all tests: hypothesis times no example, and what a test starts is no worker of xdist and needs no
+hypothesis, whose plugin takes a second to say nothing at the end of each run.
 
 And what several of them start from: files of a run that was timed, and of a report.
 """
@@ -16,31 +17,49 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "system": "ab bisect browser ci_recipes conformance_compare expected_failures html_in_browser interrupted "
-    "plots_command timing_plugin",
-    "unit": "baselines compare dependencies documents expectations_update files html language progress ratios "
-    "report_damage saved_runs spec unjudged witness workers",
+    "system": "ab adopt bisect browser check ci_recipes conformance_compare expected_failures html_in_browser "
+    "interrupted plots_command plugin timing_plugin upgrade",
+    "unit": "baselines compare dependencies documents environments expectations_update files html language progress "
+    "ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
 
-Each runs on one stack in CI: its commands are the same on all. Other tests run on both."""
+Each runs on one stack in CI: its commands are the same on all. Other tests run on both, and so do those of such a file
+that a stack takes part in, which are marked ``every_stack``: what they train is judged."""
+
+LONGEST_FIRST = (
+    "faults/test_saboteurs.py",
+    "system/test_healthy.py",
+    "faults/test_operators.py",
+    "system/test_check.py",
+    "system/test_kept_state.py",
+    "faults/test_harness_mutants.py",
+    "system/test_real_runs.py",
+)
+"""Files that take a minute or more, whole on one worker of xdist: begun last, one of them would be waited for alone."""
 
 
 def pytest_configure(config):
-    """Make the marker known."""
+    """Make the markers known, and have xdist hand the files out in their order here, not by their number of tests."""
+    config.option.loadscopereorder = False
     config.addinivalue_line("markers", "any_stack: no package of the stack takes part in it; CI runs it on one stack")
+    config.addinivalue_line("markers", "every_stack: CI runs it on both stacks, whatever is said of its file")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what need not run on a second stack."""
+    """Mark what need not run on a second stack; the longest files come first, whoever shuffles them."""
     here = Path(__file__).parent
     files = {here / folder / f"test_{name}.py" for folder, names in ANY_STACK.items() for name in names.split()}
     for item in items:
-        if item.path in files:
+        if item.path in files and not item.get_closest_marker("every_stack"):
             item.add_marker(pytest.mark.any_stack)
+    result = yield
+    first = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
+    return result
 
 
 def pytest_addoption(parser):
@@ -62,6 +81,7 @@ def no_worker():
     """A run of pytest that a test starts does not take itself for a worker, where nothing would be timed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTEST_XDIST_WORKER", raising=False)
+        patch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
         yield
 
 

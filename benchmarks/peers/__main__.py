@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from meshproof.cases import TARGETS
 from meshproof.files import replace_text
+from meshproof.targets import HOST
 from meshproof.timing.ratios import ROUNDS
 
 from ..host import HostError, accelerators
@@ -23,7 +23,7 @@ from .page import summarise
 from .processes import PeerError
 
 Size = StrEnum("Size", {size: size for size in PEERS})
-Target = StrEnum("Target", {target: target for target in TARGETS})
+Target = StrEnum("Target", {target: target for target in HOST})
 
 
 def main(

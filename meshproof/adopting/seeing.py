@@ -30,7 +30,7 @@ from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
 from meshproof.observing.members import origin
 from meshproof.observing.programs import stage
-from meshproof.observing.seen import Failed, NotSupported
+from meshproof.observing.seen import Failed, Unseen
 from meshproof.observing.start import observe_start
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import Training, observe_training
@@ -225,7 +225,7 @@ def _refuse(training: Training) -> None:
         raise AdoptError(training.steps.reason)
     if isinstance(training.rerun, Failed):
         raise AdoptError(f"a second run of the same steps failed: {training.rerun.reason}")
-    if not isinstance(training.rerun, NotSupported) and not training.rerun.passed:
+    if not isinstance(training.rerun, Unseen) and not training.rerun.passed:
         raise AdoptError(
             f"two runs of the same three steps differ: {training.rerun}. Expected the same bits; what is not "
             f"deterministic cannot be promised. Take keys from the state or from init's key, and draw no other numbers"

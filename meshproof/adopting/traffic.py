@@ -16,6 +16,7 @@ from math import prod
 from meshproof.adopting.seeing import Leaf
 from meshproof.contract import Communication, Operation, Payload, spec_axes
 from meshproof.hlo import Collective
+from meshproof.measures.traffic import SLICED
 
 Moved = tuple[Collective, tuple[int, ...]]
 Shape = tuple[int, ...]
@@ -149,7 +150,8 @@ def operation_of(entry: Collective, what: Payload, scattered: bool) -> Operation
     A reduction that a compiler wrote as all-reduce and slice is one of the two: the gradient's layout tells which.
     """
     if entry.operation == "reduce-scatter" and what == "gradients" and not scattered:
-        return "all-reduce" if entry.realized_as.endswith("all-reduce + dynamic-slice") else "reduce-scatter"
+        sliced = entry.derived or entry.realized_as.endswith(SLICED)
+        return "all-reduce" if sliced else "reduce-scatter"
     known: dict[str, Operation] = {
         "all-reduce": "all-reduce",
         "all-gather": "all-gather",

@@ -73,13 +73,12 @@ def _print_table(found: Sequence[Collective]) -> None:
     table = Table(caption="per device and step; – is unknown")
     for heading in ("operation", "axes"):
         table.add_column(heading)
-    for heading in ("executions", "tensors", "bytes"):
+    for heading in ("executions", "tensors", "bytes", "on the wire"):
         table.add_column(heading, justify="right")
     for heading in ("dtype", "realized as", "phase"):
         table.add_column(heading)
     for entry in found:
-        amounts = (
-            "–" if number is None else f"{number:,}" for number in (entry.executions, entry.tensors, entry.bytes)
-        )
+        numbers = (entry.executions, entry.tensors, entry.bytes, entry.wire_bytes)
+        amounts = ("–" if number is None else f"{number:,}" for number in numbers)
         table.add_row(entry.operation, ", ".join(entry.axes), *amounts, entry.dtype, entry.realized_as, entry.phase)
     Console(width=None if sys.stdout.isatty() else 160).print(table)

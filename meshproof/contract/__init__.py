@@ -166,6 +166,9 @@ class Strategy(Protocol):
     rates at 0: a case of its own, whose numbers are held to float64), and ``model_flops`` (`ModelFlops`, for the
     utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
     with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
+
+    For targets that only compile: ``on(devices)`` (the same trainer on these), ``abstract_state()`` and
+    ``abstract_batch()`` (what ``init`` and ``shard_batch`` return, of ``jax.ShapeDtypeStruct`` with shardings).
     """
 
     name: str

@@ -69,7 +69,8 @@ class Contract:
     and loss are float32, but where ``dtypes`` says otherwise: it maps patterns of ``PART/PATH`` (``parameters/*``) to
     what leaves are kept in. A parameter that is kept in less, and that training changes, is the rounding of a float32
     master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds (``pinned_host``),
-    for leaves that are not kept in the device's own. Where a parameter or a gradient is cast is left open, so it may
+    for leaves that are not kept in the device's own. ``best_on_wire``: compilers of every target send no more bytes for
+    the step's collectives than they must (COM-13). Where a parameter or a gradient is cast is left open, so it may
     move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations that the
     forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this saves.
     """
@@ -92,6 +93,7 @@ class Contract:
     auxiliary: Mapping[str, PartitionSpec] | None = None
     dtypes: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)
+    best_on_wire: bool = False
 
     def __post_init__(self) -> None:
         """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""

@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from meshproof.cases import TARGETS
 from meshproof.observing.stack import admits
 from meshproof.report.document import VERSIONED
+from meshproof.targets import HOST, chips
 
 TABLE = "expectation"
 TODO = "TODO"
@@ -67,7 +67,7 @@ class Expectation:
             return self.matches(test) and self.when.keys() <= set(VERSIONED)
         return (
             self.matches(test)
-            and self.when.get("target", target) == target
+            and f"{target}:".startswith(f"{self.when.get('target', target)}:")
             and ("devices" not in self.when or admits(self.when["devices"], str(devices)))
         )
 
@@ -162,6 +162,11 @@ def _is_count(value: Any) -> bool:
     return _is_specifier(value) or (type(value) is int and value > 0)
 
 
+def _is_target(value: Any) -> bool:
+    kind, _, rest = str(value).partition(":")
+    return value in HOST or (kind in ("gpu", "tpu") and rest.partition(":")[0] in {"", *chips(kind)})
+
+
 KEYS: dict[str, Rule] = {
     "test": (_is_text, "a pattern of test ids, as in suites/test_x.py::*[fsdp-jax-*]"),
     "when": (lambda value: isinstance(value, dict), "a table of conditions; without it the entry always holds"),
@@ -172,6 +177,6 @@ KEYS: dict[str, Rule] = {
 CONDITIONS: dict[str, Rule] = {
     **dict.fromkeys(VERSIONED, (_is_specifier, "versions, as in '<0.8' or '>=0.10,<0.12'")),
     "platform": (lambda value: value in PLATFORMS, f"{', '.join(PLATFORMS)}: JAX's backend"),
-    "target": (lambda value: value in TARGETS, " or ".join(TARGETS)),
+    "target": (_is_target, "cpu, native, or the beginning of another target, as in gpu:h200 for all its topologies"),
     "devices": (_is_count, "how many the case's mesh needs: a number, or a comparison as in '>=8'"),
 }

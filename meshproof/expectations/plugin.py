@@ -55,8 +55,8 @@ class Expectations:
         self.platform = cache(self._platform)
 
     def _platform(self, target: str) -> str | None:
-        if target == "cpu":
-            return "cpu"
+        if target != "native":
+            return target.partition(":")[0]
         environment = self.conformance.observers[target].environment()
         return environment["platform"] if isinstance(environment, dict) else None
 
@@ -135,8 +135,10 @@ def is_whole(config: pytest.Config, items: list[pytest.Item]) -> bool:
 
 def is_judged(entry: Expectation, targets: tuple[str, ...]) -> bool:
     """Whether the run has the entry's target."""
-    native = entry.when.get("platform", "cpu") != "cpu"
-    return entry.when.get("target", "native" if native else targets[0]) in targets
+    platform = entry.when.get("platform", "cpu")
+    asked = entry.when.get("target", targets[0] if platform == "cpu" else platform)
+    named = any(f"{target}:".startswith(f"{asked}:") for target in targets)
+    return named or (platform != "cpu" and "native" in targets)
 
 
 def covers(entry: Expectation, item: pytest.Item) -> bool:

@@ -77,7 +77,7 @@ class Known:
         if case is None:
             return entry.covers(test["id"], None, None)
         native = self.environment["platform"] if self.environment["platform"] != "cpu" else None
-        platform = "cpu" if case["target"] == "cpu" else native
+        platform = native if case["target"] == "native" else case["target"].partition(":")[0]
         return entry.covers(test["id"], case["target"], prod(case["mesh"].values())) and entry.runs_on(platform)
 
     def is_unmatched(self, entry: Expectation) -> bool:

@@ -8,6 +8,7 @@ from meshproof.hlo.errors import HloError
 from meshproof.hlo.module import Computation, Instruction, Module
 from meshproof.hlo.parser import parse
 from meshproof.hlo.shapes import Shape
+from meshproof.hlo.wire import best_wire_bytes, devices_of
 
 __all__ = [
     "Collective",
@@ -16,7 +17,9 @@ __all__ = [
     "Instruction",
     "Module",
     "Shape",
+    "best_wire_bytes",
     "census",
     "census_by_shape",
+    "devices_of",
     "parse",
 ]

@@ -6,7 +6,9 @@ stored.
 
 from meshproof.hlo.errors import HloError
 from meshproof.hlo.module import CALLERS, Instruction
+from meshproof.hlo.offsets import is_of_position
 from meshproof.hlo.parser import parse
+from meshproof.hlo.reached import Reached
 from meshproof.hlo.shapes import BITS, Shape
 
 HANDS_ON = frozenset({*CALLERS, "tuple", "get-tuple-element", "opt-barrier"})
@@ -46,15 +48,22 @@ def floats_of(instruction: Instruction) -> set[str]:
 def held_arrays(text: str) -> set[Shape]:
     """The arrays that one device holds while it runs what `compiled.as_text()` prints, each shape once.
 
+    Integers that are a function of positions and constants alone are counters, of which random bits are made: XLA:TPU
+    stores them. They are no values of anybody's, and are left out unless one is larger than all else that is held.
     Raises `HloError` for text that cannot be read.
     """
-    held = {
-        shape
-        for computation in parse(text).computations.values()
-        if not any(caller.opcode.startswith("fusion") for caller in computation.callers)
-        for instruction in computation.instructions
-        for shape in instruction.shapes
-    }
-    if not held:
+    held: set[Shape] = set()
+    counters: set[Shape] = set()
+    for computation in parse(text).computations.values():
+        if not any(caller.opcode.startswith("fusion") for caller in computation.callers):
+            for instruction in computation.instructions:
+                (counters if _is_counter(instruction) else held).update(instruction.shapes)
+    if not held | counters:
         raise HloError("the program holds no array at all; expected a whole module")
-    return held
+    largest = max((shape.elements for shape in held), default=0)
+    return held | {shape for shape in counters if shape.elements > largest}
+
+
+def _is_counter(instruction: Instruction) -> bool:
+    is_integer = instruction.type_text.startswith(("u", "s"))
+    return is_integer and instruction.opcode not in HANDS_ON - {"fusion"} and is_of_position(Reached(instruction))

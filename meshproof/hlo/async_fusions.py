@@ -42,6 +42,30 @@ class AsyncFusions:
             return True
         return False
 
+    def end_of(self, start: Instruction) -> Instruction:
+        """The fusion that ends the collective which this one starts. Raises `HloError` unless it is one."""
+        reached, values = {start}, [start]
+        while values:
+            for user, _ in values.pop().users:
+                is_next = user.opcode == "get-tuple-element" or (user.opcode == "fusion" and self.continues(user))
+                if is_next and user not in reached:
+                    reached.add(user)
+                    values.append(user)
+        ends = [
+            each
+            for each in reached
+            if each.opcode == "fusion"
+            and _has(each.called, _TARGET_DONE)
+            and _identities(each.called) & _identities(start.called)
+        ]
+        if len(ends) != 1:
+            raise start.refuse(unknown(f"an asynchronous collective with {len(ends)} ends; expected one"))
+        return ends[0]
+
+    def starts(self, fusion: Instruction) -> bool:
+        """Does this fusion start an asynchronous collective?"""
+        return _has(fusion.called, _TARGET_START)
+
     @cached_property
     def _started(self) -> set[tuple[str, ...]]:
         """The collectives that a fusion starts."""

@@ -18,8 +18,9 @@ from meshproof.hlo.loops import trip_count
 from meshproof.hlo.module import CALLERS, Computation, Instruction, Module
 from meshproof.hlo.order import check_order
 from meshproof.hlo.parser import parse
-from meshproof.hlo.realisations import Realisations
+from meshproof.hlo.realisations import FUSED_SCATTER, Meaning, Realisations
 from meshproof.hlo.tensors import Tensor, carried
+from meshproof.hlo.wire import devices_of, parts_sent
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,18 @@ class Collective:
     """One kind of communication of a step, summed over all instructions of that kind.
 
     `operation` is logical ("reduce-scatter"), `realized_as` is what the compiler wrote ("all-reduce + dynamic-slice").
-    `axes` are mesh axes in mesh order. `executions`, `tensors` and `bytes` are per step, and None where the text does
-    not tell how often a loop runs or which branch is taken. `bytes` are per device, S of the ring formulas: the operand
-    of all-reduce, reduce-scatter, all-to-all, collective-permute and collective-broadcast, the result of all-gather.
-    They are None for ragged-all-to-all, whose sizes are data. `dtype` is the operand's. `phase` is "forward",
-    "backward", "synchronize_gradients", "optimizer" or "other", from the named scopes of the program. `widened` is the
-    part of `bytes` in float32 that was a half-wide float just before: XLA:CPU widens those for every collective.
+    `axes` are mesh axes in mesh order, or parts of them, as `data:(1)2`. `executions`, `tensors` and `bytes` are per
+    step, and None where the text does not tell how often a loop runs or which branch is taken. `bytes` are per device,
+    S of the ring formulas: the operand of all-reduce, reduce-scatter, all-to-all, collective-permute and
+    collective-broadcast, the result of all-gather. They are None for ragged-all-to-all, whose sizes are data. `dtype`
+    is the operand's. `phase` is "forward", "backward", "synchronize_gradients", "optimizer" or "other", from the named
+    scopes of the program.
+
+    `widened` is the part of `bytes` in float32 that was a half-wide float just before: XLA:CPU widens those for every
+    collective. `wire_bytes` are what a device sends for what the compiler wrote, on a ring and rounded up
+    (`meshproof.hlo.wire`); None where `bytes` are. `derived` is a reduce-scatter that nobody wrote: XLA made it of an
+    all-reduce that its partitioner put there, as the text tells from jax 0.12 on. `constant`: what moves is a function
+    of positions and constants alone, which each device could compute; TPU so gathers the counters of random bits.
     """
 
     operation: str
@@ -44,10 +51,13 @@ class Collective:
     realized_as: str
     phase: str
     widened: int = field(default=0, compare=False)
+    wire_bytes: int | None = field(default=None, compare=False)
+    derived: bool = field(default=False, compare=False)
+    constant: bool = field(default=False, compare=False)
 
     def recorded(self) -> dict[str, Any]:
-        """Its fields by name, without ``widened``, which only a judge of dtypes asks for."""
-        return {name: value for name, value in asdict(self).items() if name != "widened"}
+        """Its fields by name, without those that only a judge of the compiled program asks for."""
+        return {name: value for name, value in asdict(self).items() if name not in ("widened", "derived", "constant")}
 
 
 class Kind(NamedTuple):
@@ -58,16 +68,19 @@ class Kind(NamedTuple):
     dtype: str
     realized_as: str
     phase: str
+    derived: bool
+    constant: bool
     dimensions: tuple[int, ...]
 
 
 class Amount(NamedTuple):
-    """How much of a kind; None is unknown."""
+    """How much of a kind; None is unknown. What is ``sent`` counts parts of bytes, as many as a group has devices."""
 
     executions: int | None
     tensors: int | None
     bytes: int | None
     widened: int | None = 0
+    sent: int | None = 0
 
     def plus(self, other: "Amount") -> "Amount":
         """The sum; unknown if either is."""
@@ -81,6 +94,7 @@ class Amount(NamedTuple):
 Profile = dict[Kind, Amount]
 _FUSIONS = frozenset({"fusion", "fusion-start"})
 _WRAPPERS = _FUSIONS | {"async-start"}
+_PARTITIONED = 'is_spmd_generated="true"'
 
 
 def census(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
@@ -109,10 +123,21 @@ def _take(text: str, mesh: Mapping[str, int], by_shape: bool) -> Iterator[tuple[
         profile = _Profiler(module, mesh, by_shape).entry()
     for kind, amount in sorted(profile.items(), key=lambda item: item[0]):
         if amount.executions != 0:
-            entry = Collective(
-                kind.operation, kind.axes, *amount[:3], kind.dtype, kind.realized_as, kind.phase, amount.widened or 0
+            wire_bytes = None if amount.sent is None else -(-amount.sent // devices_of(kind.axes, mesh))
+            names = kind.dtype, kind.realized_as, kind.phase
+            yield (
+                Collective(
+                    kind.operation,
+                    kind.axes,
+                    *amount[:3],
+                    *names,
+                    amount.widened or 0,
+                    wire_bytes,
+                    kind.derived,
+                    kind.constant,
+                ),
+                kind.dimensions,
             )
-            yield entry, kind.dimensions
 
 
 def _check_mesh(mesh: Mapping[str, int]) -> None:
@@ -190,10 +215,13 @@ class _Profiler:
             return {}
         callers = instruction.computation.callers
         wrappers = {caller.opcode for caller in callers}
-        meanings = self._realisations.classify(written, fused=bool(wrappers & _FUSIONS))
-        tensors = carried(written, callers[0] if len(callers) == 1 and wrappers <= _WRAPPERS else None)
+        wrapper = callers[0] if len(callers) == 1 and wrappers <= _WRAPPERS else None
+        tensors = carried(written, wrapper)
+        meanings = self._realisations.classify(written, tensors, fused=bool(wrappers & _FUSIONS))
         prefix = "async-start " if "async-start" in wrappers else ""
-        return _by_kind(written, tensors, meanings, prefix, self._by_shape)
+        return _by_kind(
+            written, self._mesh, tensors, meanings, _is_partitioned(instruction, wrapper), prefix, self._by_shape
+        )
 
 
 def _refuse_unknown(instruction: Instruction) -> None:
@@ -206,24 +234,40 @@ def _refuse_unknown(instruction: Instruction) -> None:
         check_silent(instruction)
 
 
+def _is_partitioned(instruction: Instruction, wrapper: Instruction | None) -> bool:
+    """Did XLA's partitioner write it? TPU says so of the elements that are taken out of the fusion around it."""
+    taken = [user for user, _ in (wrapper or instruction).users if user.opcode == "get-tuple-element"]
+    return any(
+        said and all(_PARTITIONED in each.attribute("frontend_attributes") for each in said)
+        for said in ([instruction], taken)
+    )
+
+
 def _by_kind(
-    written: Written, tensors: list[Tensor], meanings: list[tuple[str, str]], prefix: str, by_shape: bool
+    written: Written,
+    mesh: Mapping[str, int],
+    tensors: list[Tensor],
+    meanings: list[Meaning],
+    partitioned: bool,
+    prefix: str,
+    by_shape: bool,
 ) -> Profile:
     """One entry per kind of tensor in the instruction, each of them one execution of it."""
     total: Profile = {}
-    for tensor in tensors:
-        operation, realized_as = meanings[tensor.operand]
+    for tensor, (operation, realized_as, constant) in zip(tensors, meanings, strict=True):
         dimensions = tensor.shape.dimensions if by_shape else ()
-        kind = Kind(operation, written.axes, tensor.shape.dtype, prefix + realized_as, tensor.phase, dimensions)
+        derived = operation == "reduce-scatter" and partitioned
+        named = tensor.shape.dtype, prefix + realized_as, tensor.phase
+        kind = Kind(operation, written.axes, *named, derived, constant, dimensions)
         moved = tensor.shape.bytes * (written.group_size if written.operation == "all-gather" else 1)
-        before = total.get(kind, Amount(1, 0, 0))
-        widened = (before.widened or 0) + moved * tensor.widened
-        total[kind] = Amount(1, (before.tensors or 0) + 1, (before.bytes or 0) + moved, widened)
+        on_wire = operation if realized_as == FUSED_SCATTER else written.operation
+        amount = Amount(0, 1, moved, moved * tensor.widened, parts_sent(on_wire, moved, devices_of(written.axes, mesh)))
+        total[kind] = total.get(kind, Amount(1, 0, 0)).plus(amount)
     if written.operation == "all-to-all" and len(written.shapes) == written.group_size:
         # The tuple form holds one slice of a single tensor for each member of the group.
         total = {kind: amount._replace(tensors=1) for kind, amount in total.items()}
     if written.operation == "ragged-all-to-all":
-        total = {kind: amount._replace(bytes=None) for kind, amount in total.items()}
+        total = {kind: amount._replace(bytes=None, sent=None) for kind, amount in total.items()}
     return total
 
 
@@ -239,4 +283,4 @@ def _scaled(profile: Profile, factor: int | None) -> Profile:
 def _either(branches: list[Profile]) -> Profile:
     if all(branch == branches[0] for branch in branches):
         return branches[0]
-    return {kind: Amount(None, None, None, None) for branch in branches for kind in branch}
+    return {kind: Amount(None, None, None, None, None) for branch in branches for kind in branch}

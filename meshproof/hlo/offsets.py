@@ -28,6 +28,8 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "maximum": max,
     "minimum": min,
 }
+_FIXED = ("partition-id", "replica-id", "constant", "iota")
+_OF_ITS_OPERANDS = {*_ARITHMETIC, "broadcast", "clamp", "compare", "concatenate", "dynamic-slice", "select", "slice"}
 _ENTRY = r"\s*-?[0-9]{1,19}\s*"
 _TABLE = re.compile(rf"\{{({_ENTRY}(?:,{_ENTRY})*)\}}\)")
 
@@ -82,6 +84,20 @@ class OffsetReader:
             return None
         entries = list(map(int, table[1].split(",")))
         return tuple(entries[place] for place in places) if set(places) <= set(range(len(entries))) else None
+
+
+def is_of_position(value: Reached) -> bool:
+    """Is a value a function of the partition and of constants alone, so that every device could compute all of it?"""
+    seen, open_ = {value}, [value]
+    while open_:
+        at = open_.pop().origin
+        if at.instruction.opcode in _FIXED:
+            continue
+        if at.instruction.opcode not in _OF_ITS_OPERANDS:
+            return False
+        open_ += set(at.operands) - seen
+        seen.update(at.operands)
+    return True
 
 
 def _depends(at: Reached) -> bool | None:

@@ -1,15 +1,13 @@
 """How many matrix products and convolutions a compiled program runs: in how many parts it takes a batch."""
 
-import re
 from itertools import chain
 
 from meshproof.hlo.errors import refuse_depth
+from meshproof.hlo.flops import is_product
 from meshproof.hlo.loops import trip_count
 from meshproof.hlo.module import CALLERS, Computation, Instruction
 from meshproof.hlo.order import check_order
 from meshproof.hlo.parser import parse
-
-_LIBRARY = re.compile(r'custom_call_target="[^"]*(gemm|matmul|conv)', re.IGNORECASE)
 
 
 def products(text: str) -> int | None:
@@ -38,8 +36,7 @@ class _Counter:
     def _of(self, instruction: Instruction) -> int | None:
         opcode = instruction.opcode
         if opcode not in CALLERS:
-            called = opcode == "custom-call" and instruction.search(_LIBRARY)
-            return 1 if opcode in ("dot", "convolution") or called else 0
+            return int(is_product(instruction))
         if opcode == "while":
             body, trips = self.count(instruction.callees["body"][0]), trip_count(instruction)
             return 0 if body == 0 else None if body is None or trips is None else body * trips

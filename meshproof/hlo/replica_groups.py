@@ -7,7 +7,9 @@
 
 Names in the mesh form are the compiler's own and often invented (`axis_0`): only its sizes and order are used. Every
 spelling becomes sets of positions in `mesh.devices.flat`, and those are matched against the products of subsets of the
-caller's axes. Problems are `ValueError`s: the caller knows the line they stand in.
+caller's axes, then of parts of them. A part is named as Shardy spells it: `data:(2)2` is of size 2, after a first part
+of size 2. Of `data=4`, `data:(1)2` groups {0,2} and {1,3}, and `data:(2)2` groups {0,1} and {2,3}. Problems are
+`ValueError`s: the caller knows the line they stand in.
 """
 
 import re
@@ -83,9 +85,15 @@ def _expand_mesh(match: re.Match[str], devices: int) -> Groups:
         raise ValueError(f"expected a mesh such as mesh['data'=2,'model'=4] with distinct axes, got {match[0]}")
     if prod(axes.values()) != devices:
         raise ValueError(f"expected a mesh that names each of {devices} positions once, got {match[0]}")
+    sizes, varied = _divide(axes, _read_uses(match[3], axes))
+    ids = _read_device_ids(match[2], prod(sizes))
+    return tuple(tuple(ids[at] for at in group) for group in _products(sizes, varied))
+
+
+def _divide(axes: Mapping[str, int], uses: Mapping[str, list[tuple[int, int]]]) -> tuple[list[int], list[int]]:
+    """The sizes of these axes, cut where parts (size before, size) begin and end, and which of the pieces are parts."""
     sizes: list[int] = []
     varied: list[int] = []
-    uses = _read_uses(match[3], axes)
     for name, size in axes.items():
         used = 1
         for before, length in sorted(uses.get(name, [])):
@@ -95,8 +103,7 @@ def _expand_mesh(match: re.Match[str], devices: int) -> Groups:
             varied.append(len(sizes) - 1)
             used = before * length
         sizes.append(size // used)
-    ids = _read_device_ids(match[2], prod(sizes))
-    return tuple(tuple(ids[at] for at in group) for group in _products(sizes, varied))
+    return sizes, varied
 
 
 def _read_uses(text: str, axes: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
@@ -153,7 +160,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def match_axes(groups: Groups, mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes of `mesh` whose product these groups are, in mesh order; axes of size 1 never appear.
+    """The axes of `mesh`, or parts of them, whose product these groups are, in mesh order; never an axis of size 1.
 
     Raises `ValueError` where they are not such a product.
     """
@@ -164,9 +171,43 @@ def match_axes(groups: Groups, mesh: Mapping[str, int]) -> tuple[str, ...]:
 def _match_axes(groups: Groups, mesh: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
     found = _axes_by_groups(mesh).get(_as_sets(groups))
     if found is None:
+        found = _match_parts(groups, dict(mesh))
+    if found is None:
         shape = ", ".join(f"{name}={size}" for name, size in mesh)
-        raise ValueError(f"replica groups {_show(groups)} are not the product of any axes of the mesh {shape}")
+        problem = f"replica groups {_show(groups)} are not the product of any axes of the mesh {shape}, nor of parts"
+        raise ValueError(problem)
     return found
+
+
+def _match_parts(groups: Groups, mesh: Mapping[str, int]) -> tuple[str, ...] | None:
+    """The axes, of which some are parts, that the group of position 0 varies, if the others vary the same ones."""
+    first = next(group for group in groups if 0 in group)
+    uses, stride = {}, prod(mesh.values())
+    for name, size in mesh.items():
+        stride //= size
+        uses[name] = _parts(sorted({position // stride % size for position in first}), size)
+    try:
+        varied = _products(*_divide(mesh, uses))
+    except ValueError:
+        return None
+    if _as_sets(varied) != _as_sets(groups):
+        return None
+    return tuple(
+        name if length == mesh[name] else f"{name}:({before}){length}"
+        for name, parts in uses.items()
+        for before, length in sorted(parts)
+    )
+
+
+def _parts(places: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """The parts (size before, size) of an axis that has these places, the last part first."""
+    parts = []
+    while len(places) > 1:
+        stride = places[1]
+        length = next((at for at, place in enumerate(places) if place != at * stride), len(places))
+        parts.append((size // (stride * length), length))
+        places = places[::length]
+    return parts
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ operand is read too; if the two disagree, the phase is "other".
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from meshproof.hlo.collectives import Written
@@ -21,6 +22,7 @@ from meshproof.hlo.shapes import Shape
 class Tensor:
     """One tensor of a collective: the operand it travels in, its shape on one device, and its phase.
 
+    ``part``: where a compiler concatenated several vectors, its first element there, and the one after its last.
     ``widened``: it is float32, converted from a half-wide float just before, as XLA:CPU does for every collective.
     """
 
@@ -28,6 +30,7 @@ class Tensor:
     shape: Shape
     phase: str
     widened: bool = False
+    part: tuple[int, int] | None = None
 
 
 def carried(written: Written, wrapper: Instruction | None) -> list[Tensor]:
@@ -37,10 +40,15 @@ def carried(written: Written, wrapper: Instruction | None) -> list[Tensor]:
     if not paths and wrapper is not None:
         paths = read_paths(wrapper)
     if len(written.shapes) == 1:
-        parts = _concatenated(written) or [_Part(written.shapes[0], instruction.operand(0))]
-        return [
-            Tensor(0, part.shape, _phase(part, paths, at, len(parts)), _widened(part)) for at, part in enumerate(parts)
-        ]
+        parts = _concatenated(written)
+        if parts:
+            ends = list(accumulate((part.shape.elements for part in parts), initial=0))
+            return [
+                Tensor(0, part.shape, _phase(part, paths, at, len(parts)), _widened(part), (ends[at], ends[at + 1]))
+                for at, part in enumerate(parts)
+            ]
+        part = _Part(written.shapes[0], instruction.operand(0))
+        return [Tensor(0, part.shape, _phase(part, paths, 0, 1), _widened(part))]
     taken = _paths_of_elements(instruction)
     parts = [_Part(shape, producer) for shape, producer in zip(written.shapes, instruction.operands, strict=False)]
     return [

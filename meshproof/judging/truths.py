@@ -13,7 +13,7 @@ from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.measures.numerics import judge_loss
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer
-from meshproof.observing.seen import Failed, NotSupported, Seen
+from meshproof.observing.seen import NOT_RUN, NotSupported, Seen, Unseen
 
 OTHER_DRAWS = (
     "its step draws other random numbers on the mesh than on one device from the same key, so that only their "
@@ -39,6 +39,8 @@ class Truths:
 
         On the batches that the strategy was observed on, or on others.
         """
+        if case.compiles_only:
+            return NOT_RUN
         if not has_member(case.strategy, "truth"):
             if batches is not None or not has_member(case.strategy, "single_device"):
                 return NotSupported("the implementation brings no truth")
@@ -56,6 +58,8 @@ class Truths:
 
     def evaluation(self, case: Case, parameters: Tree) -> Seen[Evaluation]:
         """What a truth that can evaluate says of these parameters, over the evaluation set."""
+        if case.compiles_only:
+            return NOT_RUN
         if not has_member(getattr(case.strategy, "truth", None), "evaluate"):
             return NotSupported("the strategy's truth has no evaluate")
         return self.observers[case.target].evaluation(case.id, parameters)
@@ -65,7 +69,7 @@ def alone(observation: Observation) -> Seen[ReferenceTrajectory]:
     """What one device computes. A step that draws other numbers there than on the mesh says nothing of them."""
     seen, steps = observation.single_device, observation.training.steps
     truth = seen.truth
-    if seen.draws is not True or isinstance(truth, NotSupported | Failed) or isinstance(steps, NotSupported | Failed):
+    if seen.draws is not True or isinstance(truth, Unseen) or isinstance(steps, Unseen):
         return truth
     first, rounding = truth.value.steps[0], truth.rounding.steps[0]
     if judge_loss(steps[0].loss, first.loss, rounding.loss, vacuous=inf).passed:

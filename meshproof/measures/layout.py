@@ -7,10 +7,10 @@ dimension, in elements of the global array.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -19,6 +19,18 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from meshproof.contract import spec_axes
 
 Index = tuple[tuple[int, int], ...]
+
+Array: TypeAlias = jax.Array | jax.ShapeDtypeStruct
+"""An array on devices; or what a program that was only compiled says of one: shape, dtype and sharding."""
+
+
+class Held(NamedTuple):
+    """The part of an array that a device holds."""
+
+    device: jax.Device
+    where: tuple[slice, ...]
+    shape: tuple[int, ...]
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class LeafLayout:
 
 
 def observe_layout(
-    leaves: Mapping[str, jax.Array],
+    leaves: Mapping[str, Array],
     mesh: Mesh,
     declared: Callable[[str], PartitionSpec] | None,
     memory: Callable[[str], str | None] = lambda path: None,
@@ -86,7 +98,7 @@ def observe_layout(
 
 def _observe_leaf(
     path: str,
-    array: jax.Array,
+    array: Array,
     mesh: Mesh,
     declared: Callable[[str], PartitionSpec] | None,
     memory: Callable[[str], str | None],
@@ -102,10 +114,8 @@ def _observe_leaf(
     positions = {device: position for position, device in enumerate(mesh.devices.flat)}
     shards = sorted(
         (
-            Shard(
-                positions.get(shard.device, -1), ranges(shard.index, array.shape), shard.data.shape, shard.data.nbytes
-            )
-            for shard in array.addressable_shards
+            Shard(positions.get(part.device, -1), ranges(part.where, array.shape), part.shape, part.bytes)
+            for part in parts(array)
         ),
         key=lambda shard: shard.position,
     )
@@ -125,6 +135,17 @@ def _observe_leaf(
     )
 
 
+def parts(array: Array) -> Iterator[Held]:
+    """What each device holds of an array, or would hold."""
+    if isinstance(array, jax.Array):
+        for shard in array.addressable_shards:
+            yield Held(shard.device, shard.index, shard.data.shape, shard.data.nbytes)
+    else:
+        shape = array.sharding.shard_shape(array.shape)
+        for device, index in array.sharding.devices_indices_map(array.shape).items():
+            yield Held(device, index, shape, prod(shape) * array.dtype.itemsize)
+
+
 def _spelled(sharding: Any, mesh: Mesh) -> str:
     """A sharding's spec, and what the spec does not say: another memory kind, another order of the devices."""
     name = str(getattr(sharding, "spec", type(sharding).__name__))
@@ -138,8 +159,16 @@ def _spelled(sharding: Any, mesh: Mesh) -> str:
 
 def _own_memory(sharding: Any, mesh: Mesh) -> str:
     """A kind of memory that is not the device's own; else empty."""
-    default = mesh.devices.flat[0].default_memory().kind
+    default = own_memory(mesh.devices.flat[0])
     return "" if sharding.memory_kind in (None, default) else str(sharding.memory_kind)
+
+
+def own_memory(device: jax.Device) -> str:
+    """The kind of memory that a device has for itself; ``device`` where only its compiler is here and does not say."""
+    try:
+        return str(device.default_memory().kind)
+    except jax.errors.JaxRuntimeError:
+        return "device"
 
 
 def expected_shards(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from meshproof.contract import spec_axes
+from meshproof.hlo.tiles import Argument
 from meshproof.measures.layout import LeafLayout
 
 
@@ -32,6 +34,23 @@ def program_memory(compiled: Any) -> ProgramMemory | None:
         aliased=analysis.alias_size_in_bytes,
         temporary=analysis.temp_size_in_bytes,
     )
+
+
+def laid_out_bytes(leaves: Iterable[LeafLayout], arguments: Iterable[Argument]) -> list[int]:
+    """The bytes of each leaf on a device as a program takes it: on a TPU in tiles, so that some take more than theirs.
+
+    Leaves are in the order of the arguments. One that is no argument, as it is not read, takes its own bytes.
+    """
+    taken: dict[Any, deque[int]] = {}
+    for each in arguments:
+        taken.setdefault((each.shape.dimensions, each.shape.bytes), deque()).append(each.bytes)
+    held = [(leaf.shards[0].shape, leaf.shards[0].bytes) for leaf in leaves]
+    return [taken[part].popleft() if taken.get(part) else part[1] for part in held]
+
+
+def is_single(leaf: LeafLayout) -> bool:
+    """Whether a device holds one element of it, or it is the data of random keys."""
+    return prod(leaf.shards[0].shape) == 1 or is_key(leaf.dtype, leaf.shape)
 
 
 def is_key(dtype: str, shape: tuple[int, ...]) -> bool:

@@ -1,9 +1,20 @@
-"""A census against a communication budget: bytes by logical operation and mesh axes."""
+"""A census against a communication budget: bytes by logical operation and mesh axes.
+
+A compiler may merge the all-reduces of a tensor over one axis and over another into one over both: XLA:GPU and XLA:TPU
+do. It is taken apart into those that the budget lists, each with all its bytes, if then every lane that it is taken
+apart into moves exactly what is budgeted there, and if as many bytes of the same payloads are budgeted in all of them:
+a gradient over data and an activation over model are no one tensor, so an all-reduce over both is neither. A merged one
+that does not pass stays in a lane of its own, which no line lists.
+
+What moves though every device could compute it, of positions and constants alone, is no data, and in no lane: it costs
+bytes on the wire, and those are judged as such.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from meshproof.contract import ELEMENT_TYPES, Communication
 from meshproof.hlo import Collective
@@ -11,6 +22,9 @@ from meshproof.measures.verdicts import unequal
 
 HALVES = ("bf16", "f16")
 """Half as wide as float32, in a compiled program's words."""
+
+SLICED = ("all-reduce + dynamic-slice", "fusion all-reduce-scatter")
+"""How a reduce-scatter ends that a compiler writes as an all-reduce, of which each device then takes its slice."""
 
 Lane = tuple[str, tuple[str, ...]]
 """A logical operation and the mesh axes that it runs over."""
@@ -63,10 +77,18 @@ class Traffic:
         return f"{lane}: {unequal(self.seen, self.budgeted, 'bytes')}{found}; budget: {budget}"
 
 
-def compare_traffic(collectives: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:
-    """Every lane that is seen or budgeted, sorted."""
+def compare_traffic(
+    collectives: Iterable[Collective], budget: Iterable[Communication], open_dtypes: Collection[str] = ()
+) -> tuple[Traffic, ...]:
+    """Every lane that is seen or budgeted, sorted.
+
+    ``open_dtypes`` are half-wide element types that a contract computes in: in a lane whose lines name no dtype they
+    count as float32, for it is open on which side of a collective a cast stands, but not how many elements move.
+    """
     lines = list(budget)
-    entries = [_as_budgeted(entry, lines) for entry in collectives]
+    moved = [_as_budgeted(entry, lines) for entry in collectives if not entry.constant]
+    moved = [_as_float32(entry, lines) if entry.dtype in open_dtypes else entry for entry in moved]
+    entries = _taken_apart(moved, lines)
     return tuple(_lane(lane, entries, lines) for lane in sorted(set(_lanes(entries, lines))))
 
 
@@ -82,14 +104,75 @@ def _in_dtype(entry: Collective, dtype: str) -> int | None:
 def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
     """An all-reduce followed by a slice: a reduce-scatter, unless the budget lists only an all-reduce on these axes.
 
+    So is the reduce-scatter that XLA made of such an all-reduce, which moves less; one written by hand is what it is.
     ZeRO-1 all-reduces a gradient and then updates a slice of it. A compiler without a reduce-scatter of its own writes
     the reduce-scatter of ZeRO-2 in the same way.
     """
     budgeted = {line.operation for line in lines if line.axes == entry.axes}
-    sliced = entry.operation == "reduce-scatter" and entry.realized_as.endswith("all-reduce + dynamic-slice")
-    if sliced and "reduce-scatter" not in budgeted and "all-reduce" in budgeted:
+    sliced = entry.derived or entry.realized_as.endswith(SLICED)
+    if entry.operation == "reduce-scatter" and sliced and "reduce-scatter" not in budgeted and "all-reduce" in budgeted:
         return replace(entry, operation="all-reduce")
     return entry
+
+
+def _as_float32(entry: Collective, lines: list[Communication]) -> Collective:
+    """A half-wide entry with the bytes of as many float32, unless a line of its lane says in which dtype it moves."""
+    said = any(line.dtype for line in lines if (line.operation, line.axes) == (entry.operation, entry.axes))
+    if said or entry.bytes is None:
+        return entry
+    how = f"{entry.realized_as} in {entry.dtype}, counted as f32"
+    return replace(entry, bytes=2 * entry.bytes, dtype="f32", realized_as=how)
+
+
+def _taken_apart(entries: list[Collective], lines: list[Communication]) -> list[Collective]:
+    """The same with merged all-reduces as those that the budget lists, if that accounts for all of them."""
+    listed = {line.axes for line in lines if line.operation == "all-reduce"}
+    reduced = {entry.axes for entry in entries if entry.operation == "all-reduce"}
+    lanes = {axes: _lane(("all-reduce", axes), entries, lines) for axes in sorted(reduced)}
+    merged = {axes: (lane.seen or 0) - lane.budgeted for axes, lane in lanes.items()}
+    merged = {axes: excess for axes, excess in merged.items() if excess > 0 and len(axes) > 1}
+    for choice in product(*(_covers(frozenset(axes), sorted(listed - {axes})) for axes in merged)) if merged else ():
+        apart = entries
+        for (axes, excess), several in zip(merged.items(), choice, strict=True):
+            apart = list(_parts(apart, axes, several, excess))
+        touched = {axes for several in choice for axes in several}
+        alike = all(merged[axes] <= _in_common(several, lines) for axes, several in zip(merged, choice, strict=True))
+        if alike and all(_lane(("all-reduce", axes), apart, lines).exact for axes in touched):
+            return apart
+    return entries
+
+
+def _covers(axes: frozenset[str], listed: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """The choices of listed axes that are together, each once, these."""
+    if not axes:
+        yield ()
+    for at, part in enumerate(listed):
+        if axes.issuperset(part):
+            for rest in _covers(axes.difference(part), listed[at + 1 :]):
+                yield (part, *rest)
+
+
+def _parts(
+    entries: list[Collective], over: tuple[str, ...], several: tuple[tuple[str, ...], ...], excess: int
+) -> Iterator[Collective]:
+    """The entries, of which so many bytes over these axes are now over each of several instead."""
+    for entry in entries:
+        taken = min(excess, entry.bytes or 0) if (entry.operation, entry.axes) == ("all-reduce", over) else 0
+        if taken < (entry.bytes or 0) or not taken:
+            yield replace(entry, bytes=entry.bytes and entry.bytes - taken)
+        for axes in several if taken else ():
+            yield replace(entry, axes=axes, bytes=taken, realized_as=f"{entry.realized_as} over {'×'.join(over)}")
+        excess -= taken
+
+
+def _in_common(several: tuple[tuple[str, ...], ...], lines: list[Communication]) -> int:
+    """The bytes of the same payloads that are budgeted to be all-reduced over each of these axes."""
+    reduced = [line for line in lines if line.operation == "all-reduce"]
+    sums = [
+        [sum(line.bytes for line in reduced if (line.axes, line.payload) == (axes, payload)) for axes in several]
+        for payload in {line.payload for line in reduced}
+    ]
+    return sum(map(min, sums))
 
 
 def _lanes(entries: list[Collective], lines: list[Communication]) -> Iterator[Lane]:

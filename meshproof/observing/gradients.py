@@ -11,7 +11,7 @@ from meshproof.contract import Leaves, Tree
 from meshproof.measures.layout import LeafLayout
 from meshproof.observing.layouts import layout_of_tree
 from meshproof.observing.members import canonical
-from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.seen import Facet, Failed, Seen, Unseen
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
 
@@ -58,4 +58,4 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
         strict = run()
     if isinstance(strict, Failed) and "promotion" in strict.reason:
         return run(), () if "'bool'" in strict.reason else (strict.reason,), "standard"
-    return strict, strict if isinstance(strict, NotSupported | Failed) else (), "strict"
+    return strict, strict if isinstance(strict, Unseen) else (), "strict"

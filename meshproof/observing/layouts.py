@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from meshproof.contract import Part, Tree, leaves
-from meshproof.measures.layout import LeafLayout, observe_layout
+from meshproof.measures.layout import LeafLayout, observe_layout, own_memory
 from meshproof.measures.memory import is_key
 from meshproof.observing.members import canonical, no_layout
 from meshproof.observing.seen import Facet, NotSupported, Seen
@@ -64,8 +64,12 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
 
 def memories(device: jax.Device) -> tuple[str, ...]:
     """The kinds of memory that a device has, its own first."""
-    kinds = (device.default_memory(), *device.addressable_memories())
-    return tuple(dict.fromkeys(memory.kind for memory in kinds))
+    own = own_memory(device)
+    try:
+        others = [str(memory.kind) for memory in device.addressable_memories()]
+    except jax.errors.JaxRuntimeError:  # the compiler alone is here, and does not say
+        others = []
+    return tuple(dict.fromkeys([own, *others]))
 
 
 def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported:

@@ -13,6 +13,7 @@ import numpy as np
 
 from meshproof.cases import has_member
 from meshproof.contract import Batch, Leaves, Part, ReferenceTrajectory, Trajectory, Tree, leaves
+from meshproof.measures.layout import Array
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import bits
 
@@ -93,7 +94,7 @@ def canonical(returned: Any, member: str) -> Tree:
                 f"nest dicts instead"
             )
     for path, leaf in leaves(returned):
-        if not isinstance(leaf, jax.Array | np.ndarray):
+        if not isinstance(leaf, Array | np.ndarray):
             raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
     return untyped(returned)
 

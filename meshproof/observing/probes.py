@@ -20,7 +20,7 @@ from meshproof.contract import Leaves, Step, nest, spec_axes
 from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
 from meshproof.observing.rounding import as_held, is_float
-from meshproof.observing.seen import Failed, NotSupported, Seen
+from meshproof.observing.seen import NotSupported, Seen, Unseen
 from meshproof.observing.start import Start
 from meshproof.observing.state import host
 from meshproof.observing.subject import LONG, Subject
@@ -75,7 +75,7 @@ def observe_probes(subject: Subject, start: Start) -> Seen[dict[str, Seen[tuple[
     parameters = start.parameters
     if subject.has("truth"):
         return NotSupported("the implementation brings its truth")
-    if isinstance(parameters, NotSupported | Failed):
+    if isinstance(parameters, Unseen):
         return parameters
 
     def look() -> dict[str, Seen[tuple[Step, ...]]]:

@@ -30,6 +30,7 @@ from meshproof.contract import Batch, Evaluation, Tree
 from meshproof.files import replace_pickle
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Failed, Seen
+from meshproof.targets import HOST
 
 QUICK_CODE = [
     "--xla_backend_optimization_level=0",
@@ -38,6 +39,20 @@ QUICK_CODE = [
 """XLA flags that only change how its program becomes machine code, in half the time or less: LLVM's level, and on older
 versions the older emitters. What communicates, and the bytes of state and batch, are the same to the last; temporary
 memory is, but for the emitters' few hundred bytes. ``XLA_FLAGS`` of the environment come after these, and so win."""
+
+COMPILE_ONLY = ["--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"]
+"""XLA flags where no device can time kernels. Triton's products take longer to compile, and move the same bytes."""
+
+NO_HARDWARE = {
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_LOG_DIR": "disabled",
+}
+"""What plugins must be told where no device is: not to look for a driver, nor to ask a cloud about its host. Several
+processes may load libtpu."""
 
 NAMES = {"environment": "a description of the stack", "observation": "an observation", "truth": "a truth"}
 """What is asked for, in the words of a message."""
@@ -72,10 +87,11 @@ class Settings:
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
-        if target == "cpu":
+        if target != "native":
             variables["JAX_PLATFORMS"] = "cpu"
-            variables["XLA_FLAGS"] = " ".join([*QUICK_CODE, variables.get("XLA_FLAGS", "")]).strip()
-        return variables
+            flags = QUICK_CODE if target == "cpu" else COMPILE_ONLY
+            variables["XLA_FLAGS"] = " ".join([*flags, variables.get("XLA_FLAGS", "")]).strip()
+        return variables if target in HOST else NO_HARDWARE | variables
 
 
 class Observer:

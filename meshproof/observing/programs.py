@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any, Literal, TypeVar
 
 from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.floats import Float, floats
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
+from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
 from meshproof.hlo.products import products
+from meshproof.hlo.schedule import Flight, flights
+from meshproof.hlo.tiles import Argument, arguments
 from meshproof.measures.memory import ProgramMemory, program_memory
 from meshproof.observing.compilations import FROM_CACHE, compilations_of
-from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, no_lower
+from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, no_lower
 from meshproof.observing.subject import Subject
 
 T = TypeVar("T")
+SCHEDULED_THERE = NotExercised("the schedule is looked at for targets that only compile")
+SHARE = 100
+"""The part of the state, one of so many, below which a copy in a loop is not looked at."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiler made of a function. ``flops`` and bytes are per device and call.
+
+    ``seconds`` is ``None`` where the program was taken from a cache.
+    """
+
+    text: str
+    memory: ProgramMemory | None
+    flops: float
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -25,7 +45,11 @@ class Program(Facet):
 
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
-    ``floats`` are the types that it computes in as it was written: a compiler may widen them.
+    ``floats`` are the types that it computes in as it was written: a compiler may widen them. ``arguments`` are what it
+    is handed on one device, with the bytes that each takes as the program lays it out.
+
+    Only for targets that only compile: ``flights``, what could run behind each collective by the program's schedule,
+    and ``loop_copies``, copies in loops of arrays that take a hundredth of the state or more.
     """
 
     collectives: Seen[tuple[Collective, ...]]
@@ -36,14 +60,22 @@ class Program(Facet):
     compile_seconds: Seen[float | None]
     host_transfers: Seen[tuple[str, ...]]
     host_memory: Seen[HostMemory]
+    arguments: Seen[tuple[Argument, ...]]
+    flights: Seen[tuple[Flight, ...]] = SCHEDULED_THERE
+    loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
 
 
 @dataclass(frozen=True)
 class Programs(Facet):
-    """``loss`` and ``train_step``, as compiled for the first batch."""
+    """``loss`` and ``train_step``, as compiled for the first batch at float32 precision of products.
+
+    ``usual`` is the train step at the precision that nobody asked for, as people run it: seen for targets that only
+    compile.
+    """
 
     forward: Program
     step: Program
+    usual: Program
 
 
 def observe_programs(subject: Subject, state: Any) -> Programs:
@@ -51,6 +83,7 @@ def observe_programs(subject: Subject, state: Any) -> Programs:
     return Programs(
         forward=subject.facet(Program, lambda: _compile(subject, "loss", state), "loss"),
         step=subject.facet(Program, lambda: _compile(subject, "train_step", state), "train_step"),
+        usual=Program.unseen(NotExercised("default precision is looked at for targets that only compile")),
     )
 
 
@@ -63,20 +96,42 @@ def _compile(subject: Subject, member: str, state: Any) -> Program | NotSupporte
     with compilations_of() as events:
         lowered = stage(function.lower(state, subject.batches[0]), "lowered")
         compiled = stage(lowered.compile(), "compiled")
-    seconds = time.perf_counter() - start
-    text = compiled.as_text()
-    cost = compiled.cost_analysis() or {}
+    seconds = None if FROM_CACHE in events else time.perf_counter() - start
+    return read_program(subject, member, lowered, told_of(compiled, seconds))
+
+
+def told_of(compiled: Any, seconds: float | None) -> Compiled:
+    """What JAX's compiled stage tells."""
+    flops = float((compiled.cost_analysis() or {}).get("flops", float("nan")))
+    return Compiled(compiled.as_text(), program_memory(compiled), flops, seconds)
+
+
+def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled) -> Program:
+    """What the text of a program says."""
+    text = compiled.text
     return Program(
         collectives=_read(lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
         floats=_read(lambda: floats(lowered.as_text("hlo", debug_info=True)))
         if hasattr(lowered, "as_text")
         else NotSupported(f"what {member}.lower() returns has no as_text(): hand over JAX's own"),
-        memory=program_memory(compiled) or NotSupported("the backend gives no memory analysis"),
-        flops=float(cost.get("flops", float("nan"))),
-        compile_seconds=None if FROM_CACHE in events else seconds,
-        host_transfers=host_transfers(text),
-        host_memory=host_memory(text),
+        memory=compiled.memory or NotSupported("the backend gives no memory analysis"),
+        flops=NotSupported("the compiler counts no FLOPs")
+        if subject.case.compiles_only and isnan(compiled.flops)
+        else compiled.flops,
+        compile_seconds=compiled.seconds,
+        host_transfers=_read(lambda: host_transfers(text)),
+        host_memory=_read(lambda: host_memory(text)),
+        arguments=_read(lambda: arguments(text)),
+    )
+
+
+def with_schedule(subject: Subject, program: Program, text: str, state_bytes: int) -> Program:
+    """The same with what its schedule says; ``state_bytes`` are those of the state on a device."""
+    return replace(
+        program,
+        flights=_read(lambda: flights(text, subject.case.mesh)),
+        loop_copies=_read(lambda: copies_in_loops(text, max(state_bytes // SHARE, 1))),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,17 @@ class Failed:
 
 @dataclass(frozen=True)
 class NotExercised:
-    """Not run at all on this machine: no verdict."""
+    """Not run at all on this machine, or for this target: no verdict."""
 
     reason: str
 
 
+NOT_RUN = NotExercised("this target only compiles: nothing is run, and no numbers are computed")
+"""What is said of everything that takes a device."""
+
 T = TypeVar("T")
-Seen: TypeAlias = T | NotSupported | Failed
+Unseen: TypeAlias = NotSupported | Failed | NotExercised
+Seen: TypeAlias = T | Unseen
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,13 @@ class Facet:
     """A part of an observation. It is always there; each of its fields is a facet or a value that was seen, or not."""
 
     @classmethod
-    def unseen(cls, why: NotSupported | Failed) -> Self:
-        """A facet in which no value was seen, for one reason. Only for classes that hold no other facet."""
-        return cls(**{field.name: why for field in fields(cls)})
+    def unseen(cls, why: Unseen) -> Self:
+        """A facet in which no value was seen, for one reason, nor in the facets that it holds."""
+        kinds = get_type_hints(cls)
+        return cls(
+            **{
+                field.name: kind.unseen(why) if isinstance(kind, type) and issubclass(kind, Facet) else why
+                for field in fields(cls)
+                for kind in [kinds[field.name]]
+            }
+        )

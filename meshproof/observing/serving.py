@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import resource
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,15 +17,23 @@ import jax
 from meshproof.cases import Case, has_member, load_cases
 from meshproof.files import replace_bytes, replace_pickle
 from meshproof.observing.brought_truth import BroughtTruths, evaluate
+from meshproof.observing.compile_only import observe_compile_only
+from meshproof.observing.compilers import Compiler
 from meshproof.observing.layouts import memories
+from meshproof.observing.members import origin
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Facet, Failed, NotExercised
 from meshproof.observing.session import observe
-from meshproof.observing.stack import describe
+from meshproof.observing.stack import describe, describe_target
+from meshproof.targets import read_target
 
 MOST_MAPS = 32_000
 """Half the memory maps that Linux allows a process. A program on 8 CPU devices takes dozens to hundreds, and jaxlib
 crashes where it gets no more."""
+
+
+MOST_BYTES = 3 << 30
+"""Memory beyond which a process that only compiles is ended before the next case."""
 
 
 class Server:
@@ -32,9 +41,11 @@ class Server:
 
     def __init__(self, implementation: str, target: str) -> None:
         keep_whole_entries()
+        self.target = read_target(target)
         self.cases = {case.id: case for case in load_cases(implementation, (target,))}
         self.truths = BroughtTruths()
         jax.devices()  # where that fails or never ends, it does so for every case
+        self.compiler = Compiler(self.target, kept_programs()) if self.target.compiles_only else None
         gc.freeze()  # what is loaded stays, and need not be searched for garbage again and again
         gc.set_threshold(100_000)  # nor need what tracing makes, so often: that took a ninth of the time
 
@@ -44,19 +55,33 @@ class Server:
         answer = self.answer_to(request)
         replace_pickle(Path(request["path"]), answer)
         drop_programs()
-        return "spent" if request["ask"] == "observation" and is_spent(answer) else "done"
+        ends = is_full() if self.compiler else request["ask"] == "observation" and is_spent(answer)
+        return "spent" if ends else "done"
 
     def answer_to(self, request: dict[str, Any]) -> Any:
         """What is asked for."""
         if request["ask"] == "environment":
-            return describe()
+            return describe() if self.compiler is None else describe_target(self.compiler)
         case = self.cases[request["case"]]
         if request["ask"] == "observation":
-            return observed(case)
+            return observed(case) if self.compiler is None else compiled(case, self.compiler)
         given = pickle.loads(Path(request["given"]).read_bytes())
         if request["ask"] == "evaluation":
             return evaluate(case, given)
         return self.truths.train(case, given, Path(request["observation"]))
+
+
+def compiled(case: Case, compiler: Compiler) -> Outcome:
+    """The observation of a case through a compiler, or why there is none."""
+    if case.devices > len(compiler.devices):
+        return NotExercised(
+            f"its mesh needs {case.devices} devices, {case.target} has {len(compiler.devices)}: name a topology of as "
+            f"many, or more"
+        )
+    try:
+        return observe_compile_only(case, compiler)
+    except Exception as error:
+        return Failed(f"no abstract state could be made: {type(error).__name__}: {error} ({origin(error)})")
 
 
 def observed(case: Case) -> Outcome:
@@ -86,6 +111,17 @@ def is_spent(seen: Any) -> bool:
     Seen on jaxlib 0.12.0 where one had been called with donated arrays: `tests.implementations.hanging.ReadsDonated`.
     """
     return isinstance(seen, Failed) or (isinstance(seen, Facet) and any(map(is_spent, vars(seen).values())))
+
+
+def kept_programs() -> Path:
+    """The folder of compiled programs, taken from JAX, whose cache cannot be read for devices that are not here."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    return Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+
+
+def is_full(limit: int = MOST_BYTES) -> bool:
+    """Whether this process holds more memory than ``limit``: compilers give back little of theirs."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > limit
 
 
 def drop_programs(maps: Path = Path("/proc/self/maps"), most: int = MOST_MAPS) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -22,7 +23,7 @@ from meshproof.observing.observation import Observation, Warned
 from meshproof.observing.probes import observe_probes
 from meshproof.observing.programs import observe_programs
 from meshproof.observing.refusals import observe_refusals
-from meshproof.observing.seen import Failed, NotSupported
+from meshproof.observing.seen import NotSupported, Unseen
 from meshproof.observing.single_device_truth import SingleDevice, observe_single_device
 from meshproof.observing.start import Start, observe_start
 from meshproof.observing.subject import Subject
@@ -49,7 +50,6 @@ def observe(case: Case) -> Observation:
         probes = observe_probes(subject, start)
         draws = observe_draws(subject)
         refusals = observe_refusals(subject)
-    told = {Warned(each.category.__name__, str(each.message), _place(each.filename, each.lineno)) for each in caught}
     return Observation(
         case=case.id,
         initialisation=initialisation,
@@ -62,15 +62,21 @@ def observe(case: Case) -> Observation:
         probes=probes,
         draws=draws,
         refusals=refusals,
-        warnings=tuple(sorted(told)),
+        warnings=warnings_of(caught),
     )
+
+
+def warnings_of(caught: Iterable[warnings.WarningMessage]) -> tuple[Warned, ...]:
+    """Each of these warnings once."""
+    told = {Warned(each.category.__name__, str(each.message), _place(each.filename, each.lineno)) for each in caught}
+    return tuple(sorted(told))
 
 
 def _single_device(subject: Subject, start: Start) -> SingleDevice:
     if subject.has("truth"):
         return SingleDevice.unseen(NotSupported("the implementation brings its truth"))
     parameters = start.parameters
-    if isinstance(parameters, NotSupported | Failed):
+    if isinstance(parameters, Unseen):
         return SingleDevice.unseen(parameters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what double precision makes of the trainer, which nobody else asks for

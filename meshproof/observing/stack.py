@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from packaging.specifiers import SpecifierSet
 
+from meshproof.observing.compilers import Compiler
 from meshproof.report.document import ORIGIN, PACKAGES
 
 DEFAULTS: dict[str, tuple[tuple[str, Any], ...]] = {
@@ -41,6 +42,17 @@ def describe() -> dict[str, Any]:
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "defaults": probe_defaults(),
         "packages": dict(sorted((found.name.lower(), version_of(found)) for found in distributions())),
+    }
+
+
+def describe_target(compiler: Compiler) -> dict[str, Any]:
+    """The environment of a target that only compiles: its devices in place of the host's, and what it is."""
+    target, [device, *others] = compiler.target, compiler.devices
+    assert target.chip
+    return describe() | {
+        "platform": target.kind,
+        "device_kind": device.device_kind,
+        "device_count": 1 + len(others),
     }
 
 

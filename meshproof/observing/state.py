@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from meshproof.contract import Leaves, leaves, spec_axes
-from meshproof.measures.layout import LeafLayout, observe_layout, ranges
+from meshproof.measures.layout import Array, LeafLayout, observe_layout, own_memory, parts, ranges
 from meshproof.measures.numerics import bitwise, finite
 from meshproof.measures.verdicts import LeafRecord, Verdict
 
@@ -20,16 +20,20 @@ T = TypeVar("T")
 WORD = re.compile(r"\w+")
 
 
-def array_leaves(state: Any) -> list[tuple[str, jax.Array]]:
-    """Every array of a state, canonical or not, by JAX's key path; of a random key its bits."""
+def array_leaves(state: Any) -> list[tuple[str, Any]]:
+    """Every `Array` of a state, canonical or not, by JAX's key path; of a random key its bits."""
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return [(jax.tree_util.keystr(path), bits(leaf)) for path, leaf in flat if isinstance(leaf, jax.Array)]
+    return [(jax.tree_util.keystr(path), bits(leaf)) for path, leaf in flat if isinstance(leaf, Array)]
 
 
 def bits(array: Any) -> Any:
     """What can be looked at of an array: of random keys their data, uint32."""
-    is_key = isinstance(array, jax.Array) and jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(array) if is_key else array
+    if not (isinstance(array, Array) and jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)):
+        return array
+    if isinstance(array, jax.Array):
+        return jax.random.key_data(array)
+    data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(array.shape, array.dtype))
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=array.sharding)
 
 
 def is_same(before: jax.Array | None, after: jax.Array) -> bool:
@@ -75,7 +79,7 @@ def _placed(held: tuple[Any, int] | None) -> str:
     sharding, _ = held
     own = getattr(sharding, "mesh", None)
     devices = sorted(each.id for each in sharding.device_set) if own is None else [each.id for each in own.devices.flat]
-    default = next(iter(sharding.device_set)).default_memory().kind
+    default = own_memory(next(iter(sharding.device_set)))
     memory = "" if sharding.memory_kind in (None, default) else f" in {sharding.memory_kind} memory"
     return f"{getattr(sharding, 'spec', type(sharding).__name__)}{memory} on devices {reprlib.repr(devices)}"
 
@@ -136,17 +140,17 @@ def finite_state(held: list[tuple[str, jax.Array]]) -> Verdict:
     return finite({path: np.asarray(array) for path, array in inexact.items()}, "state")
 
 
-def is_scalar(array: jax.Array) -> bool:
+def is_scalar(array: Array) -> bool:
     """Whether a device holds one element of it."""
     return array.sharding.shard_shape(array.shape) in ((), (1,))
 
 
-def bytes_per_device(arrays: list[jax.Array]) -> int:
+def bytes_per_device(arrays: list[Array]) -> int:
     """Bytes that these arrays take on the fullest device."""
     held: dict[jax.Device, int] = {}
     for array in arrays:
-        for shard in array.addressable_shards:
-            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
+        for part in parts(array):
+            held[part.device] = held.get(part.device, 0) + part.bytes
     return max(held.values(), default=0)
 
 

@@ -11,7 +11,7 @@ import jax
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree, leaves
 from meshproof.observing.members import canonical, check_repeated, host_batches, origin, parameter_paths
-from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import array_leaves, host, in_model_order, is_same
 
 T = TypeVar("T")
@@ -24,6 +24,10 @@ STEPS = 3
 
 LONG = 12
 """Train steps of the run that shows what begins after the first ones."""
+
+
+class NeedsArraysError(Exception):
+    """A member computes with arrays, and this target has none."""
 
 
 class Subject:
@@ -52,17 +56,19 @@ class Subject:
             return NotSupported(f"the strategy has no {' and no '.join(absent)}")
         try:
             return look()
+        except NeedsArraysError as error:
+            return NotExercised(str(error))
         except Exception as error:
             return Failed(f"{type(error).__name__}: {error} ({origin(error)})")
 
     def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
         """What ``look`` sees in what was seen, if it was."""
-        return seen if isinstance(seen, NotSupported | Failed) else self.attempt(lambda: look(seen))
+        return seen if isinstance(seen, Unseen) else self.attempt(lambda: look(seen))
 
     def facet(self, kind: type[F], look: Callable[[], Seen[F]], *members: str) -> F:
         """The facet that ``look`` sees; where it sees none, one in which every value says why."""
         seen = self.attempt(look, *members)
-        return kind.unseen(seen) if isinstance(seen, NotSupported | Failed) else seen
+        return kind.unseen(seen) if isinstance(seen, Unseen) else seen
 
     @property
     def canonical_start(self) -> bool:

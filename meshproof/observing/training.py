@@ -17,7 +17,7 @@ from meshproof.observing.compilations import compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics
-from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.observing.state import finite_state, layout_of, moved, replicas
 from meshproof.observing.subject import LONG, STEPS, Subject
 
@@ -122,7 +122,7 @@ def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
 
 
 def _alone(subject: Subject, steps: Seen[tuple[Step, ...]]) -> Seen[tuple[Totals, dict[str, float]]]:
-    if not subject.case.is_own_judge or isinstance(steps, NotSupported | Failed):
+    if not subject.case.is_own_judge or isinstance(steps, Unseen):
         return NotSupported("its run on one device is not its truth")
     return subject.attempt(lambda: evaluate_alone(subject, steps[-1].parameters), "evaluate", "parameters", "load")
 
@@ -136,7 +136,7 @@ def _again(subject: Subject) -> Any:
 
 def _later(subject: Subject, state: Any) -> Later:
     compilations = []
-    if isinstance(state, NotSupported | Failed):
+    if isinstance(state, Unseen):
         return Later.unseen(state)
     try:
         for number in range(STEPS, LONG):

@@ -16,7 +16,7 @@ from meshproof.observing.brought_truth import digest
 from meshproof.observing.layouts import Layouts
 from meshproof.observing.observation import Observation, Outcome
 from meshproof.observing.programs import Program
-from meshproof.observing.seen import Facet, Failed, NotSupported, Seen
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.report.document import SCHEMA, STATUSES
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[ReferenceT
 
 
 def _known(seen: Seen[T]) -> T | None:
-    return None if isinstance(seen, NotSupported | Failed) else seen
+    return None if isinstance(seen, Unseen) else seen
 
 
 def _collectives(program: Program) -> list[dict[str, Any]] | None:
@@ -131,7 +131,7 @@ def _collectives(program: Program) -> list[dict[str, Any]] | None:
 
 def _memory(step: Program, state: Layouts) -> dict[str, int] | None:
     """The step's buffers beside the state that it takes; ``None`` where the step was not compiled."""
-    if isinstance(step.compile_seconds, NotSupported | Failed):
+    if isinstance(step.compile_seconds, Unseen):
         return None
     held, buffers = _known(state.state_bytes), _known(step.memory)
     return ({} if held is None else {"state": held}) | ({} if buffers is None else asdict(buffers))

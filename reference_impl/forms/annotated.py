@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
-from reference_impl.forms.base import Form, OnMesh, TrainState
+from reference_impl.forms.base import Form, OnMesh, TrainState, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Mapping
 
@@ -36,7 +36,7 @@ class JaxForm(Form):
     @cached_property
     def state_specs(self) -> TrainState:
         """The storage layout of a whole state."""
-        shapes = jax.eval_shape(self.network.init, jax.random.key(0))
+        shapes = jax.eval_shape(self.network.init, abstract_key())
         moments = self.page.optimizer.specs(self.network.axes)
         return TrainState(
             self.page.parameters.specs(self.network.axes), optimizers.specs(self.transform, shapes, moments)
@@ -49,6 +49,10 @@ class JaxForm(Form):
             lambda key: self.start.jitted(self.init_parameters.jitted(key)),
             out_shardings=self.on_mesh(self.state_specs),
         )
+
+    def abstract_state(self) -> TrainState:
+        """What `init` returns, without its arrays."""
+        return self.shard(self.init.shapes(abstract_key()), self.state_specs)  # type: ignore[no-any-return]
 
     def load(self, parameters: Tree) -> TrainState:
         """A state that holds these canonical host values."""
@@ -127,7 +131,7 @@ class JaxForm(Form):
 
     def loss_by(self, compute: Mapping, parameters: Tree, batch: Batch) -> jax.Array:
         """The loss. Parameters are constrained to their compute layout first, or just before their block runs."""
-        layout = self.layout(compute)
+        layout = self.layout(compute, self.page.parameters)
         with jax.named_scope("forward"):
             return self.network.loss(self.network.reshard(parameters, layout), batch, layout)
 

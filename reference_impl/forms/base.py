@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import numpy as np
+from jax.dtypes import canonicalize_dtype
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, ModelFlops, Tree, leaves
@@ -46,12 +48,23 @@ class OnMesh:
         with jax.set_mesh(self.mesh):
             return self.jitted.lower(*arguments)
 
+    def shapes(self, *arguments: Any) -> Any:
+        """What it returns, as ``ShapeDtypeStruct`` without shardings; nothing runs."""
+        with jax.set_mesh(self.mesh):
+            return jax.eval_shape(self.jitted, *arguments)
+
+
+def abstract_key() -> jax.ShapeDtypeStruct:
+    """A random key's shape and dtype. A real one lies on the process's default device, and on no other mesh."""
+    return jax.eval_shape(lambda: jax.random.key(0))  # type: ignore[no-any-return]
+
 
 @dataclass(frozen=True)
 class Form:
     """One page on one mesh: ``mesh_axes`` are the ordered axis sizes.
 
-    ``network`` is the model, ``variant`` what the case's id says beyond page, framework, model and mesh.
+    ``network`` is the model, ``variant`` what the case's id says beyond page, framework, model and mesh. ``devices``
+    are those that the mesh is made of, in place of this machine's.
     """
 
     page: Page
@@ -60,6 +73,7 @@ class Form:
     network: Model = field(default_factory=MLP)
     variant: str = ""
     batch_size: int = 64
+    devices: tuple[jax.Device, ...] = field(default=(), kw_only=True, repr=False)
 
     framework: ClassVar[str] = "jax"
     explicit: ClassVar[bool] = False
@@ -89,8 +103,12 @@ class Form:
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The mesh on this machine's devices. Starts the JAX backend."""
-        return self.make_mesh(jax.devices())
+        """The mesh on its devices; on this machine's, where it has none. Then it starts the JAX backend."""
+        return self.make_mesh(list(self.devices) or jax.devices())
+
+    def on(self, devices: Sequence[jax.Device]) -> Self:
+        """The same form on the first of these devices, which may be those of a topology that is only described."""
+        return replace(self, devices=tuple(devices))
 
     @property
     def truth(self) -> ModelTruth:
@@ -131,6 +149,7 @@ class Form:
             explicit=self.explicit,
             device_dimension=self.device_dimension,
             spared=self.spared,
+            best_on_wire=True,
             **self.network.promises,
         )
 
@@ -152,8 +171,20 @@ class Form:
 
     def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
         """The global batch on its devices. Raises ``ValueError`` where its size does not divide, in whole groups."""
+        return {name: jax.device_put(*placed) for name, placed in self.place(batch).items()}
+
+    def abstract_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """What `shard_batch` returns of a batch, without its arrays."""
+        [batch] = self.batches(1)
+        return {
+            name: jax.ShapeDtypeStruct(value.shape, canonicalize_dtype(value.dtype), sharding=sharding)
+            for name, (value, sharding) in self.place(batch).items()
+        }
+
+    def place(self, batch: Batch) -> dict[str, tuple[np.ndarray, NamedSharding]]:
+        """Each field of a host batch as the devices take it, and how. Raises as `shard_batch`."""
         self.check_divides(batch)
-        return {name: jax.device_put(value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
+        return {name: (value, self.on_mesh(self.batch_specs[name])) for name, value in batch.items()}
 
     def check_divides(self, batch: Batch) -> None:
         """Raises ``ValueError``, naming both numbers, where the examples do not divide among the devices, in groups."""
@@ -171,6 +202,10 @@ class Form:
         return jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda node: isinstance(node, PartitionSpec)
         )
+
+    def shard(self, shapes: Any, specs: Any) -> Any:
+        """A pytree of ``ShapeDtypeStruct`` on this mesh, by a pytree of specs."""
+        return jax.tree.map(lambda leaf, sharding: leaf.update(sharding=sharding), shapes, self.on_mesh(specs))
 
     def compile(self, function: Callable[..., Any], jit: Callable[..., Any] = jax.jit, **options: Any) -> OnMesh:
         """``function`` jitted (lazily: nothing compiles before the first call) and bound to the mesh."""

@@ -19,14 +19,21 @@ from reference_impl.models.layout import Layout
 
 
 class Annotated(Layout):
-    """Constrains activations (batch, *axes) or (batch, length, *axes) where they enter and leave a region."""
+    """Constrains activations (batch, *axes) or (batch, length, *axes) where they enter and leave a region.
 
-    def __init__(self, compute: Mapping) -> None:
-        self.compute = compute
+    ``rest`` is the mapping of parameters at rest; without it `hold` holds nothing.
+    """
+
+    def __init__(self, compute: Mapping, rest: Mapping | None = None) -> None:
+        self.compute, self.rest = compute, rest
 
     def reshard(self, parameters: Tree, axes: Tree) -> Any:
         """Parameters, constrained to the compute mapping."""
         return with_sharding_constraint(parameters, self.compute.specs(axes))
+
+    def hold(self, parameters: Tree, axes: Tree) -> Any:
+        """Parameters, constrained to the mapping at rest."""
+        return jax.tree.map(self.place, parameters, self.rest.specs(axes)) if self.rest else parameters
 
     def stream(self, h_BxTxD: jax.Array) -> jax.Array:
         """Constrained to the layout of ``sequence``."""

@@ -17,7 +17,7 @@ from jax.lax import with_sharding_constraint
 
 from meshproof.contract import Batch, Tree
 from reference_impl.forms.annotated import JaxForm
-from reference_impl.forms.base import Form, OnMesh
+from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp, mlp_linen
@@ -54,7 +54,7 @@ class LinenForm(JaxForm):
     @cached_property
     def state_specs(self) -> TrainState:
         """The storage layout of a whole state: the module's annotations, by the page's rules."""
-        boxed = jax.eval_shape(lambda key: self.create(boxed_parameters(self, self.module, key)), jax.random.key(0))
+        boxed = jax.eval_shape(lambda key: self.create(boxed_parameters(self, self.module, key)), abstract_key())
         annotations = nn.get_partition_spec(boxed)
         stored = nn.logical_to_mesh(annotations, rules(self.page.parameters))
         return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.optimizer)))

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
-from reference_impl.forms.base import Form, OnMesh
+from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.models import cnn, cnn_nnx, gpt, gpt_nnx, mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
@@ -81,12 +81,19 @@ class NnxForm(Form):
     @cached_property
     def init(self) -> OnMesh:
         """Key to a state that is sharded as it is created."""
+        return self.compile(self.create, nnx.jit)
 
-        def create(key: jax.Array) -> State:
-            model = self.create_model(key)
-            return model, self.create_optimizer(model)
+    def create(self, key: jax.Array) -> State:
+        """`init`, before ``nnx.jit``."""
+        model = self.create_model(key)
+        return model, self.create_optimizer(model)
 
-        return self.compile(create, nnx.jit)
+    def abstract_state(self) -> State:
+        """What `init` returns, without its arrays: the objects, sharded as their annotations declare."""
+        with jax.set_mesh(self.mesh):
+            objects = nnx.eval_shape(self.create, abstract_key())
+        graph, state = nnx.split(objects)
+        return nnx.merge(graph, self.shard(state, nnx.get_partition_spec(state)))  # type: ignore[no-any-return]
 
     def load(self, parameters: Tree) -> State:
         """A state that holds these canonical host values."""

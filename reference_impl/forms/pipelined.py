@@ -8,6 +8,8 @@ from math import prod
 from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import NamedSharding
 
 from meshproof.contract import Batch, Slot, Tree
 from reference_impl import optimizers
@@ -65,8 +67,8 @@ class Pipelined(ShardMapped):
         """The traffic that turns the page's budget into bytes; activations by the schedule."""
         return PipelineTraffic(self.network, self.page, self.mesh_axes, self.batch_size, schedule=self.timetable)
 
-    def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
-        """The global batch on its devices. Raises ``ValueError`` where microbatches do not divide a device's part."""
+    def place(self, batch: Batch) -> dict[str, tuple[np.ndarray, NamedSharding]]:
+        """As every form. Raises ``ValueError`` where microbatches do not divide a device's part."""
         shards = prod(self.mesh_axes[axis] for axis in self.page.compute.of("batch"))
         for name, value in batch.items():
             if len(value) % (shards * self.microbatches):
@@ -74,7 +76,7 @@ class Pipelined(ShardMapped):
                     f"batch field {name!r} of {len(value)} examples is not divisible by {shards} shards of "
                     f"{self.microbatches} microbatches"
                 )
-        return super().shard_batch(batch)
+        return super().place(batch)
 
     def load(self, parameters: Tree) -> TrainState:
         """A state that holds these canonical host values."""

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 import optax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
 from reference_impl.evaluation import Totals, padded, totals
-from reference_impl.forms.base import Form
+from reference_impl.forms.base import Form, abstract_key
 from reference_impl.mapping import Axes
 from reference_impl.page import PmapPage
 
@@ -109,11 +109,19 @@ class Pmap(Form, ABC):
         stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (copies, *np.shape(leaf))), state)
         return jax.device_put(stacked, self.on_mesh(PartitionSpec(AXIS)))
 
-    def shard_batch(self, batch: Batch) -> dict[str, jax.Array]:
-        """The batch (devices, B / devices, …). Raises ``ValueError`` where B does not divide."""
+    def abstract_state(self) -> Any:
+        """What `init` returns, without its arrays."""
+        sharding = self.on_mesh(PartitionSpec(AXIS))
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((self.mesh.size, *leaf.shape), leaf.dtype, sharding=sharding),
+            jax.eval_shape(self.create, abstract_key()),
+        )
+
+    def place(self, batch: Batch) -> dict[str, tuple[np.ndarray, NamedSharding]]:
+        """Each field (devices, B / devices, …), and how it is placed. Raises ``ValueError`` where B does not divide."""
         self.check_divides(batch)
-        stacked = {name: value.reshape(self.mesh.size, -1, *value.shape[1:]) for name, value in batch.items()}
-        return jax.device_put(stacked, self.on_mesh(PartitionSpec(AXIS)))
+        sharding = self.on_mesh(PartitionSpec(AXIS))
+        return {name: (value.reshape(self.mesh.size, -1, *value.shape[1:]), sharding) for name, value in batch.items()}
 
     @cached_property
     def train_step(self) -> PerDevice:

@@ -15,7 +15,7 @@ from flax.training import train_state
 from meshproof.contract import Tree
 from reference_impl import optimizers
 from reference_impl.forms import linen_form, nnx_form
-from reference_impl.forms.base import TrainState
+from reference_impl.forms.base import TrainState, abstract_key
 from reference_impl.forms.pmap import AXIS, Opened, PerDevice, Pmap
 from reference_impl.models.layout import Layout
 
@@ -62,7 +62,7 @@ class NnxPmap(Pmap):
     @cached_property
     def graph(self) -> Any:
         """What the objects are besides arrays."""
-        return nnx.split(nnx.eval_shape(self.objects, jax.random.key(0)))[0]
+        return nnx.split(nnx.eval_shape(self.objects, abstract_key()))[0]
 
     def create(self, key: jax.Array) -> nnx.State:
         """The objects' arrays."""

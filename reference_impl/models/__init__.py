@@ -59,9 +59,19 @@ class Model(ABC):
         return {}
 
     @property
+    def moved_dtype(self) -> str | None:
+        """What parameters, gradients and activations move in; ``None`` leaves it open."""
+        return None
+
+    @property
     def segments(self) -> tuple[str, ...]:
         """The names of the parts that `apply` runs as blocks, in order; empty where the model has no blocks."""
         return ()
+
+    @property
+    def depth(self) -> int:
+        """How many blocks `apply` runs."""
+        return len(self.segments)
 
     @property
     def added_last(self) -> str:

@@ -7,6 +7,7 @@ Dims: B batch, T queries, S keys, H heads, K head_dim. Every head looks by itsel
 
 from __future__ import annotations
 
+import re
 from math import sqrt
 from typing import Any
 
@@ -14,13 +15,16 @@ import jax
 import jax.numpy as jnp
 from jax.lax import all_gather, axis_index, axis_size, ppermute, stop_gradient
 
+FUSES = re.compile(r"NVIDIA ((A|L|H|GH|B|GB)\d|RTX |GeForce RTX [3-9])")
+"""The kinds of device that cuDNN's kernel runs on: NVIDIA's Ampere or newer. A mesh knows no more of its devices."""
+
 MASKED = -1e30
 """The score of a key that comes after the query: its weight is exactly zero."""
 
 
 def attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array) -> jax.Array:
     """(B, T, H, K): the values of the keys that each query sees, weighted by the softmax of its scores."""
-    if fits_cudnn(q_BxTxHxK, jax.devices()[0]):
+    if fits_cudnn(q_BxTxHxK, jax.sharding.get_abstract_mesh().abstract_device):
         return jax.nn.dot_product_attention(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, is_causal=True, implementation="cudnn")
     return weighted(q_BxTxHxK, k_BxSxHxK, v_BxSxHxK, first_query=0)
 
@@ -34,14 +38,15 @@ def weighted(
 
 
 def fits_cudnn(q_BxTxHxK: jax.Array, device: Any) -> bool:
-    """Whether cuDNN's fused attention takes such queries there: ``jax.nn.dot_product_attention`` raises where not.
+    """Whether cuDNN's fused attention takes such queries on the mesh's ``device``; without a mesh it is ``None``.
 
-    That is 16-bit floats with a K that is a multiple of 8 up to 128, on NVIDIA's Ampere or newer.
+    That is 16-bit floats with a K that is a multiple of 8 up to 128. ``jax.nn.dot_product_attention`` raises where it
+    takes them not, and where the host has no cuDNN.
     """
-    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+    if device is None or device.platform != "gpu" or not FUSES.match(device.device_kind):
         return False
     narrow, head_dim = q_BxTxHxK.dtype in (jnp.bfloat16, jnp.float16), q_BxTxHxK.shape[-1]
-    return narrow and head_dim % 8 == 0 and head_dim <= 128 and int(device.compute_capability.split(".")[0]) >= 8
+    return narrow and head_dim % 8 == 0 and head_dim <= 128
 
 
 def gathered_attention(q_BxTxHxK: jax.Array, k_BxSxHxK: jax.Array, v_BxSxHxK: jax.Array, over: str) -> jax.Array:

@@ -78,7 +78,7 @@ class GPT(Model):
     @property
     def shapes(self) -> dict[str, Any]:
         """The canonical parameter tree, with shapes at its leaves."""
-        size = vars(self) | {"position": self.length}
+        size = vars(self) | {"position": self.length, "layers": self.blocks}
         return nest({path: tuple(size[axis] for axis in axes) for path, axes in leaves(self.axes)})
 
     @property
@@ -153,9 +153,14 @@ class GPT(Model):
         tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
         position_TxD = parameters["position_embedding"]["embedding"]
         h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + position_TxD)
+        h_BxTxD = self.through(parameters, h_BxTxD, layout, key)
+        return layout.logits(tokens, self.normalise(parameters["norm"], h_BxTxD))
+
+    def through(self, parameters: Mapping[str, Any], h_BxTxD: jax.Array, layout: Layout, key: jax.Array) -> jax.Array:
+        """The residual stream behind the last block."""
         for i, name in enumerate(self.segments):
             h_BxTxD = layout.block(partial(self.run, layout, key, i), parameters[name], self.axes[name], h_BxTxD)
-        return layout.logits(tokens, self.normalise(parameters["norm"], h_BxTxD))
+        return h_BxTxD
 
     def run(self, layout: Layout, key: jax.Array, i: int, block: Mapping[str, Any], h_BxTxD: jax.Array) -> jax.Array:
         """The residual stream behind block i."""

@@ -25,6 +25,10 @@ class Layout:
         """Parameters with these logical axes, from their layout at rest to the one that they are computed with."""
         return parameters
 
+    def hold(self, parameters: Mapping[str, Any], axes: Mapping[str, Any]) -> Any:
+        """Parameters with these logical axes, kept in their layout at rest."""
+        return parameters
+
     def block(self, run: Block, parameters: Mapping[str, Any], axes: Mapping[str, Any], x: jax.Array) -> jax.Array:
         """``run(parameters, x)`` of one block of a model, whose parameters have these logical axes."""
         return run(parameters, x)

@@ -65,9 +65,19 @@ class Modified(Model):
         return self.model.keys_and_values
 
     @property
+    def moved_dtype(self) -> str | None:
+        """The model's."""
+        return self.model.moved_dtype
+
+    @property
     def segments(self) -> tuple[str, ...]:
         """The model's."""
         return self.model.segments
+
+    @property
+    def depth(self) -> int:
+        """The model's."""
+        return self.model.depth
 
     @property
     def added_last(self) -> str:

@@ -58,24 +58,29 @@ class Gathered(Layout):
         return jax.tree.map(gather, dict(parameters), dict(axes))
 
 
-def loss(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
+GATHERED = Gathered()
+
+
+def loss(model: Model, parameters: Tree, batch: Batch, layout: Layout = GATHERED) -> jax.Array:
     """The mean over the examples of all devices."""
     with jax.named_scope("forward"):
-        return psum(share(model, parameters, batch), "data")
+        return psum(share(model, parameters, batch, layout), "data")
 
 
-def loss_and_gradients(model: Model, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(
+    model: Model, parameters: Tree, batch: Batch, layout: Layout = GATHERED
+) -> tuple[jax.Array, Tree]:
     """The sums of all devices' shares of the mean; those of the gradients are taken where these arise."""
     with jax.named_scope("forward"):
-        own, gradients = model.value_and_grad(partial(share, model))(parameters, batch)
+        own, gradients = model.value_and_grad(partial(share, model))(parameters, batch, layout)
     with jax.named_scope("synchronize_gradients"):
         return psum(own, "data"), gradients
 
 
-def share(model: Model, parameters: Tree, batch: Batch) -> jax.Array:
-    """What this device's examples contribute to the mean over those of all devices."""
+def share(model: Model, parameters: Tree, batch: Batch, layout: Layout) -> jax.Array:
+    """What this device's examples contribute to the mean over those of the devices along data."""
     count = model.count(batch)
-    return model.loss(model.reshard(parameters, Gathered()), batch, Gathered()) * (count / psum(count, "data"))
+    return model.loss(model.reshard(parameters, layout), batch, layout) * (count / psum(count, "data"))
 
 
 PAGE = replace(fsdp.PAGE, name="fsdp_blockwise_shard_map").by_hand(loss, loss_and_gradients)

@@ -43,7 +43,7 @@ TABLE = Page(
             all_gather("parameters", over="data"),
             reduce_scatter("gradients", over="data"),
             all_reduce("gradients", over="data"),
-            all_reduce("gradients", over="replica"),
+            all_reduce("gradients", over="replica", dtype="float32"),
             all_reduce("metrics", over="data"),
             all_reduce("metrics", over="replica"),
         ],

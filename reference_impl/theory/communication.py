@@ -36,11 +36,14 @@ class Traffic:
 
     def price(self, lines: list[Line], backward: bool) -> tuple[Communication, ...]:
         """The lines in bytes, over axes larger than one; those that move nothing on this mesh are left out."""
-        priced = (
-            Communication(line.operation, self.larger(line.over), line.payload, sum(self.sizes(line, lines, backward)))
-            for line in lines
-        )
+        priced = (self.line(line, sum(self.sizes(line, lines, backward))) for line in lines)
         return tuple(line for line in priced if line.bytes and line.axes)
+
+    def line(self, line: Line, size: int) -> Communication:
+        """One line of so many bytes in float32, in the dtype that the page or else the model says."""
+        dtype = line.dtype or (None if line.payload == "metrics" else self.model.moved_dtype)
+        width = 2 if dtype == "bfloat16" else FLOAT32
+        return Communication(line.operation, self.larger(line.over), line.payload, size * width // FLOAT32, dtype)
 
     def larger(self, axes: MeshAxes) -> MeshAxes:
         """The axes that have more than one device, in the mesh's order."""

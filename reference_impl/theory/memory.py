@@ -29,5 +29,5 @@ def spared(model: Model, compute: Mapping, mesh: dict[str, int], batch: int) -> 
     block = sum(held(rows * elements, ("batch", *axes)) for axes, elements in model.operands.items())
     logical = dict(leaves(model.axes))
     gradients = sum(held(prod(shape), logical[path]) for path, shape in leaves(model.shapes))
-    least = len(model.segments) * block - max(block, gradients)
+    least = model.depth * block - max(block, gradients)
     return least if least > 0 else None

@@ -7,6 +7,7 @@ from .masked import MaskedTruth
 from .mlp import Loss, MLPTruth
 from .moe import MoETruth
 from .optimizers import Adam, AveragedMomentum, Momentum, Optimizer
+from .scanned_gpt import StackedGPTTruth
 
 __all__ = [
     "Adam",
@@ -20,4 +21,5 @@ __all__ = [
     "ModelTruth",
     "Momentum",
     "Optimizer",
+    "StackedGPTTruth",
 ]

@@ -25,6 +25,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     pipelines,
     pmap,
     running,
+    scans,
     sharded_state,
     states,
     strangers,

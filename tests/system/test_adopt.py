@@ -37,6 +37,7 @@ def written(path):
     return module.CONTRACT
 
 
+@pytest.mark.every_stack
 @pytest.mark.parametrize(
     ("trainer", "least"), [("PlainLoop", 22), ("Averaging", 22), ("ShardedModules", 24), ("linen", 28)]
 )
@@ -51,6 +52,7 @@ def test_what_is_written_is_green(tmp_path, trainer, least):
     assert failed == 0 and proved >= least, said
 
 
+@pytest.mark.every_stack
 def test_the_loop_of_the_page_is_what_it_declares(tmp_path):
     """docs/adapters/optax_loop.py, adopted, promises what it declares itself."""
     adopted = meshproof(tmp_path, "adopt", "docs.adapters.optax_loop:DataParallel")

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from tests.stacks import INSTALLED, ROOT, make_stack
+from tests.stacks import INSTALLED, ROOT, make_faster, make_stack
 from tests.wheels import TRAVELS, build, contents, expected, install
 
 TRAINER = (ROOT / "docs" / "adapters" / "optax_loop.py").read_text(encoding="utf-8")
@@ -41,8 +41,7 @@ def user(installed, tmp_path, monkeypatch):
     here.mkdir()
     monkeypatch.chdir(here)
     monkeypatch.setenv("MESHPROOF_CACHE", str(tmp_path / "cache"))
-    for name in ("PYTHONPATH", "PYTEST_ADDOPTS"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
     def run(*words):
         command = [installed / "bin" / words[0], *words[1:]]
@@ -98,6 +97,7 @@ def test_the_sdist_makes_the_same_wheel(wheel, tmp_path):
     assert contents(build(tmp_path / "wheel", "--wheel", source=sdist)) == contents(wheel)
 
 
+@pytest.mark.every_stack
 def test_the_installed_stack_is_judged(user):
     """By the installed suites, under the ids that a checkout has; nothing is left but pytest's cache and the report."""
     chosen = ("-k", "single_device-jax-mlp and losses and not adam", "--conformance-report", "report.json")
@@ -113,6 +113,7 @@ def test_the_installed_stack_is_judged(user):
     assert "<pre>meshproof check -k" in (user.here / "report.html").read_text()
 
 
+@pytest.mark.every_stack
 def test_a_trainer_from_the_current_folder_is_judged(user):
     """In processes of its own, under xdist too."""
     write_trainer(user.here)
@@ -122,6 +123,7 @@ def test_a_trainer_from_the_current_folder_is_judged(user):
     )
 
 
+@pytest.mark.every_stack
 def test_a_broken_trainer_fails_with_a_command_that_shows_it_again(user):
     """Exit code 1; what is printed runs that test alone, and so does the path in pytest's own summary."""
     write_trainer(user.here, BROKEN)
@@ -211,24 +213,16 @@ def test_an_installation_without_suites_is_one_error(installed, tmp_path):
     assert "install meshproof again" in failed(run)
 
 
-PATCH = """
-import optax
-
-sgd = optax.sgd
-optax.sgd = lambda rate, **settings: sgd(1.1 * rate, **settings)
-"""
-
-
 @pytest.fixture(scope="module")
 def stacks(tmp_path_factory):
     """The same stack twice, without meshproof; in the second an optimizer learns faster."""
     folders = [tmp_path_factory.mktemp("stacks") / name for name in ("old", "new")]
     packages = [make_stack(folder, sees=[INSTALLED]) for folder in folders]
-    packages[1].joinpath("patched.py").write_text(PATCH, encoding="utf-8")
-    packages[1].joinpath("patched.pth").write_text("import patched\n", encoding="utf-8")
+    make_faster(packages[1])
     return ["--from", folders[0], "--to", folders[1]]
 
 
+@pytest.mark.every_stack
 def test_an_upgrade_is_tried_from_there(user, stacks):
     """The suites of the installation judge a trainer of this folder in environments that have neither."""
     write_trainer(user.here)

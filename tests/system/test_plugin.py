@@ -62,8 +62,8 @@ def test_what_no_suite_can_judge_is_not_required(word):
 
 
 def test_a_required_clause_that_judges_no_case_is_no_pass():
-    """Of a strategy that is on one device nothing is bound to move between devices."""
-    run = run_suites("-k", "single_device and losses", "--require", "COM-5")
+    """Of a trainer that is on one device nothing is bound to move between devices."""
+    run = run_suites("--impl", "tests.implementations.minimal", "-k", "finite", "--require", "COM-5")
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
     assert "REQUIRED AND NOT EXERCISED: COM-5" in run.stdout and " failed" not in run.stdout.splitlines()[-1]
 
@@ -104,7 +104,8 @@ def test_a_cache_that_is_no_folder_is_refused(tmp_path):
 def test_too_few_devices_are_not_a_pass(tmp_path):
     """With three devices the cases that need eight are not exercised, loudly and by reason."""
     path = tmp_path / "report.json"
-    run = run_suites("--devices", 3, "-k", "data_parallel-jax", "--conformance-report", path)
+    chosen = ("--impl", "docs.adapters.optax_loop", "-k", "data_parallel")
+    run = run_suites(*chosen, "--devices", 3, "--conformance-report", path)
     reason = "its mesh needs 8 devices, there are 3 (cpu)"
     assert "NOT EXERCISED" in run.stdout and reason in run.stdout
     assert "0 proved" in run.stdout and run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
@@ -115,11 +116,12 @@ def test_too_few_devices_are_not_a_pass(tmp_path):
 
 def test_a_target_without_its_hardware_is_not_exercised():
     """``--target native`` on a host without an accelerator proves nothing, and says so."""
-    run = run_suites("--target", "native", "-k", "single_device-jax")
+    run = run_suites("--impl", "tests.implementations.minimal", "--target", "native")
     assert "NOT EXERCISED" in run.stdout and "no accelerator" in run.stdout
     assert run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+@pytest.mark.every_stack
 def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     """What a trainer does not bring is reported not supported, and what it does is recorded."""
     path = tmp_path / "report.json"
@@ -137,6 +139,7 @@ def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     assert case["truth"] is None
 
 
+@pytest.mark.every_stack
 def test_an_odd_truth_fails_its_own_case(tmp_path):
     """A truth that cannot judge fails the clauses of its case in words, and costs no other case its record."""
     path = tmp_path / "report.json"
@@ -178,12 +181,14 @@ def reports(tmp_path_factory):
     return [json.loads(path.read_text()) for path in (alone, spread)]
 
 
+@pytest.mark.every_stack
 def test_reports_are_valid(reports):
     """A report validates against the schema in the repository, under xdist too."""
     for report in reports:
         jsonschema_rs.validate(read_schema("report"), report)
 
 
+@pytest.mark.every_stack
 def test_xdist_gives_the_same_record(reports):
     """Two processes and a warm compile cache give the verdicts and facts of one process and a cold cache."""
     alone, spread = (
@@ -217,6 +222,7 @@ def test_a_run_that_stops_early_says_so(reports, tmp_path):
     assert [report["run"]["finished"] for report in reports] == [True, True]
 
 
+@pytest.mark.every_stack
 def test_deselected_clauses_are_not_exercised(reports):
     """A clause whose tests were all deselected is in the record, and not as a pass."""
     statuses = {clause["id"]: clause["status"] for clause in reports[1]["clauses"]}

@@ -20,14 +20,7 @@ from meshproof.timing.ratios import compare_pairs
 from meshproof.upgrade.runs import RunError, run_suites
 from meshproof.upgrade.upgrading import TIMES, judge, next_step
 from tests.comparing import CASES, report
-from tests.stacks import make_stack
-
-PATCH = """
-import optax
-
-sgd = optax.sgd
-optax.sgd = lambda rate, **settings: sgd(1.1 * rate, **settings)
-"""
+from tests.stacks import make_faster, make_stack
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +28,7 @@ def stacks(tmp_path_factory):
     """The same stack twice; in the second, a package was patched without a word: its optimizer learns faster."""
     folders = [tmp_path_factory.mktemp("stacks") / name for name in ("old", "new")]
     packages = [make_stack(folder) for folder in folders]
-    packages[1].joinpath("patched.py").write_text(PATCH, encoding="utf-8")
-    packages[1].joinpath("patched.pth").write_text("import patched\n", encoding="utf-8")
+    make_faster(packages[1])
     return folders
 
 
@@ -51,6 +43,7 @@ def upgrade(*words):
     return CliRunner().invoke(app, ["upgrade", *map(str, words)])
 
 
+@pytest.mark.every_stack
 def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
     """No version differs and no clause fails, for each side is judged by its own run; the losses tell."""
     chosen = ("--impl", "tests.implementations.adapters", "-k", "bare", "--output", tmp_path / "out")
@@ -113,6 +106,7 @@ def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
     assert isinstance(environment, Environment) and not path.exists()
 
 
+@pytest.mark.every_stack
 def test_a_case_that_hangs_is_told_of_both_sides(stacks, tmp_path):
     """The limit reaches both runs, which go on; the command that finds the release to blame has it, too."""
     chosen = ("--impl", "tests.implementations.hanging", "-k", "runs_are_bitwise and (stopped or after)")

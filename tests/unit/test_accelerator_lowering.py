@@ -162,13 +162,13 @@ def test_loops_are_noticed():
     ("dtype", "head_dim", "device", "fits"),
     [
         (jnp.bfloat16, 64, {}, True),
-        (jnp.float16, 128, {"compute_capability": "8.0"}, True),
-        (jnp.bfloat16, 64, {"compute_capability": "10.3"}, True),
+        (jnp.float16, 128, {"device_kind": "NVIDIA A100-SXM4-80GB"}, True),
+        (jnp.bfloat16, 64, {"device_kind": "NVIDIA GB200"}, True),
         (jnp.float32, 64, {}, False),
         (jnp.bfloat16, 60, {}, False),
         (jnp.bfloat16, 256, {}, False),
-        (jnp.bfloat16, 64, {"compute_capability": "7.5"}, False),
-        (jnp.bfloat16, 64, {"client": SimpleNamespace(platform_version="rocm 60300")}, False),
+        (jnp.bfloat16, 64, {"device_kind": "Tesla V100-SXM2-16GB"}, False),
+        (jnp.bfloat16, 64, {"device_kind": "AMD Instinct MI300X"}, False),
         (jnp.bfloat16, 64, {"platform": "tpu"}, False),
         (jnp.bfloat16, 64, {"platform": "cpu"}, False),
     ],
@@ -177,6 +177,11 @@ def test_kernel_is_asked_for_where_it_exists(dtype, head_dim, device, fits):
     """cuDNN is asked for what it takes, on devices that have it, and for nothing else: it would raise."""
     queries = jax.ShapeDtypeStruct((1, 16, 2, head_dim), dtype)
     assert attention.fits_cudnn(queries, SimpleNamespace(**vars(compile_only.HOPPER) | device)) is fits
+
+
+def test_without_a_mesh_no_kernel_is_asked_for():
+    """A program that is not traced under a mesh does not know its devices."""
+    assert not attention.fits_cudnn(jax.ShapeDtypeStruct((1, 16, 2, 64), jnp.bfloat16), None)
 
 
 def test_what_operations_move_is_counted_once():

@@ -95,11 +95,11 @@ def test_dtypes_are_known_and_found_by_part_and_path():
 
 def test_axes_may_stand_in_any_order():
     """A budget that names an axis of one device, or the minor axis first, is the budget that a program can show."""
-    lines = [("model", "data"), ("data", "alone"), ("alone",)]
+    lines = [("model", "data"), ("data", "alone"), ("alone",), ("model:(2)2", "data")]
     budget = tuple(Communication("all-reduce", axes, "gradients", 8) for axes in lines)
     strategy = SimpleNamespace(contract=Contract(step=budget))
     contract = Case("odd", strategy, {"data": 2, "alone": 1, "model": 4}, "cpu").contract
-    assert [line.axes for line in contract.step] == [("data", "model"), ("data",)]
+    assert [line.axes for line in contract.step] == [("data", "model"), ("data",), ("data", "model:(2)2")]
     assert contract.forward is None
 
 
@@ -153,3 +153,50 @@ def test_a_dtype_is_that_of_what_moves(entries, dtype, said):
     lines += [Communication("all-reduce", ("data",), "metrics", 4)]
     [traffic] = compare_traffic([entry(**each) for each in entries], lines)
     assert said in traffic.mistyped and bool(said) == bool(traffic.mistyped)
+
+
+BOTH = [("data", "gradients", 100), ("model", "gradients", 60), ("data", "metrics", 4), ("model", "metrics", 4)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "budget", "exact"),
+    [
+        ({"data": 40, "data model": 64}, BOTH, True),
+        ({"data": 104, "model": 64}, BOTH, True),
+        # As many bytes, but not of the same payload: no tensor is both.
+        ({"data": 36, "data model": 64}, [("data", "gradients", 100), ("model", "activations", 64)], False),
+        # One of the lanes would not be exact.
+        ({"data": 44, "data model": 64}, BOTH, False),
+        ({"data": 40, "data model": 64, "model": 4}, BOTH, False),
+        # No line for an axis that it runs over.
+        ({"data": 40, "data model": 64}, [("data", "gradients", 100), ("data", "metrics", 4)], False),
+        ({"data": 40, "data model": None}, BOTH, False),
+        # A line of its own for a part of it, and not for another.
+        ({"data": 40, "data model": 72}, [*BOTH, ("data model", "metrics", 8)], True),
+        ({"data": 40, "data model": 76}, [*BOTH, ("data model", "metrics", 8)], False),
+        ({"data model stage": 8}, [(axis, "gradients", 8) for axis in ("data", "model", "stage")], True),
+    ],
+)
+def test_merged_reductions_are_taken_apart(seen, budget, exact):
+    """One all-reduce over two axes is one over each, if it is all that the budget lists there and is not seen."""
+    lines = [Communication("all-reduce", tuple(axes.split()), payload, amount) for axes, payload, amount in budget]
+    traffic = compare_traffic([entry(axes=tuple(axes.split()), bytes=size) for axes, size in seen.items()], lines)
+    assert all(lane.exact for lane in traffic) == exact
+
+
+def test_a_scatter_in_place_of_a_budgeted_sum_counts_if_the_compiler_made_it():
+    """XLA may scatter what a budget says is summed; a reduce-scatter that somebody wrote is another operation."""
+    lines = [Communication("all-reduce", ("data",), "gradients", 8)]
+    scattered = {"operation": "reduce-scatter", "realized_as": "reduce-scatter-start"}
+    assert [lane.exact for lane in compare_traffic([entry(**scattered, derived=True)], lines)] == [True]
+    assert [lane.exact for lane in compare_traffic([entry(**scattered)], lines)] == [False, False]
+    lines.append(Communication("reduce-scatter", ("data",), "gradients", 8))
+    both = [entry(**scattered, derived=True), entry()]
+    assert [lane.exact for lane in compare_traffic(both, lines)] == [True, True]
+
+
+def test_constants_are_no_data():
+    """What each device could compute is in no lane; as many bytes of anything else are."""
+    gathered = {"operation": "all-gather", "bytes": 128}
+    assert compare_traffic([entry(**gathered, constant=True)], []) == ()
+    assert len(compare_traffic([entry(**gathered)], [])) == 1

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from meshproof.contract import leaves
+from reference_impl.forms.annotated import JaxForm
 from reference_impl.models import Model
 from reference_impl.models.gpt import GPT
 from reference_impl.models.layout import Layout
@@ -14,8 +15,9 @@ from reference_impl.models.mlp import MLP
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.accumulation import Accumulated, split
 from reference_impl.modifiers.masking import Masked
+from reference_impl.modifiers.precision import MixedPrecision, NarrowOnTheMove
 from reference_impl.modifiers.rematerialisation import Rematerialised
-from reference_impl.strategies import vocabulary_parallel
+from reference_impl.strategies import fsdp, hsdp, vocabulary_parallel
 from reference_impl.truth import MaskedTruth, MLPTruth, Momentum
 
 SMALL = (5, 7, 6, 4)
@@ -132,3 +134,30 @@ def test_a_strange_mask_is_refused(mask):
     truth = MaskedTruth(MLPTruth(SMALL))
     with pytest.raises(ValueError, match=r"mask is (float64\(16,\)|bool\(15,\)), expected bool\(16,\)"):
         truth.train(truth.initial_parameters(), [truth.model.batches(1, 16)[0] | {"mask": mask}])
+
+
+@pytest.mark.parametrize(("modifier", "gathered"), [(NarrowOnTheMove, {"bfloat16"}), (MixedPrecision, {"float32"})])
+def test_what_moves_narrow_is_cast_before_it_is_gathered(modifier, gathered):
+    """In the step as it is written, parameters are replicated in bfloat16, or, if only computed in it, in float32."""
+    form = JaxForm(fsdp.PAGE, {"data": 8}, Momentum(), modifier(MLP((16, 64, 64, 10))))
+    with jax.set_mesh(form.mesh):
+        traced = form.loss.jitted.trace(form.abstract_state(), form.abstract_batch())
+    kernels = {shape for path, shape in leaves(form.network.shapes) if path.endswith("kernel")}
+    replicated = {
+        str(each.outvars[0].aval.dtype)
+        for each in traced.jaxpr.eqns
+        if each.primitive.name == "sharding_constraint"
+        and each.params["sharding"].is_fully_replicated
+        and each.outvars[0].aval.shape in kernels
+    }
+    assert replicated == gathered
+
+
+def test_what_moves_narrow_is_budgeted_so():
+    """Half the bytes, and the dtype; but metrics, and what groups average in float32."""
+    form = JaxForm(fsdp.PAGE, {"data": 8}, Momentum(), NarrowOnTheMove(MLP((16, 64, 64, 10))))
+    wide = JaxForm(fsdp.PAGE, {"data": 8}, Momentum(), MixedPrecision(MLP((16, 64, 64, 10))))
+    assert [line.dtype for line in form.contract.step] == ["bfloat16"] * 3 + [None]
+    assert [line.bytes for line in form.contract.step[:3]] == [line.bytes // 2 for line in wide.contract.step[:3]]
+    groups = JaxForm(hsdp.TABLE, {"replica": 2, "data": 4}, Momentum(), form.network)
+    assert [line.dtype for line in groups.contract.step if line.axes == ("replica",)] == ["float32", None]

@@ -52,16 +52,26 @@ def cpu_devices() -> Sequence[Any]:
     return jax.devices()
 
 
-def tpu_devices() -> Sequence[Any]:
-    """A v5e:2x4 slice, compile-only."""
+ACCELERATORS = {
+    "v4:2x2x1": "v4-8",
+    "v5e:2x4": "v5litepod-8",
+    "v5p:2x2x2": "v5p-16",
+    "v6e:2x4": "v6e-8",
+    "tpu7x:2x2x1": "tpu7x-8",
+}
+"""Topologies of eight devices, and the type of accelerator that libtpu asks for."""
+
+
+def tpu_devices(topology: str = "v5e:2x4") -> Sequence[Any]:
+    """The devices of a topology, compile-only."""
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+        "TPU_ACCELERATOR_TYPE": ACCELERATORS[topology],
         "TPU_WORKER_HOSTNAMES": "localhost",
     }
     from jax.experimental import topologies
 
-    return list(topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices)
+    return list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
 
 
 def gpu_devices() -> Sequence[Any]:

@@ -30,6 +30,37 @@ def test_an_element_of_a_tuple_is_held():
     assert Shape("u32", (7, 8)) in held_arrays(module(entry))
 
 
+COUNTED = "%count () -> u32[8] {\n  ROOT %i = u32[8]{0} iota(), iota_dimension=0\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "held"),
+    [
+        ("u32[8]{0} fusion(), kind=kLoop, calls=%count", False),
+        ("u32[8]{0} add(%ones, %ones)", False),
+        # Random bits are made of a key, whole zeros are a whole parameter, and so is what nobody can read.
+        ("u32[8]{0} add(%ones, %key)", True),
+        ("f32[8]{0} broadcast(%zero), dimensions={}", True),
+        ('u32[8]{0} custom-call(%ones), custom_call_target="bits"', True),
+        ("u32[8]{0} rng-bit-generator(%ones), algorithm=rng_default", True),
+    ],
+)
+def test_counters_are_no_values(made, held):
+    """Integers of positions and constants alone are not held, unless nothing that is held is as large."""
+    entry = f"""%p = f32[2,16]{{1,0}} parameter(0)
+    %key = u32[8]{{0}} parameter(1)
+    %zero = f32[] constant(0)
+    %one = u32[] constant(1)
+    %ones = u32[8]{{0}} broadcast(%one), dimensions={{}}
+    %made = {made}
+    ROOT %r = f32[2,16]{{1,0}} negate(%p)"""
+    text = module(entry, COUNTED).replace("%key = u32[8]", "%key = u32[1,8]")
+    shape = Shape(made[:3], (8,))
+    assert (shape in held_arrays(text)) == held
+    large = text.replace("u32[8]", "u32[64]").replace("f32[8]", "f32[64]")
+    assert Shape(made[:3], (64,)) in held_arrays(large)
+
+
 def test_unreadable_text_is_refused():
     """No array is made up."""
     with pytest.raises(HloError):

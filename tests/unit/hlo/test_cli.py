@@ -28,7 +28,7 @@ def test_json_is_the_census(name: str) -> None:
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert list(printed) == ["collectives"]
-    keys = ["operation", "axes", "executions", "tensors", "bytes", "dtype", "realized_as", "phase"]
+    keys = ["operation", "axes", "executions", "tensors", "bytes", "dtype", "realized_as", "phase", "wire_bytes"]
     assert all(list(entry) == keys for entry in printed["collectives"])
     assert {(e["operation"], tuple(e["axes"]), e["executions"], e["bytes"]) for e in printed["collectives"]} == {
         (c.operation, c.axes, c.executions, c.bytes) for c in expected.collectives

@@ -134,6 +134,72 @@ def test_real_text_with_one_whole_use_added() -> None:
     assert after - before == {("reduce-scatter", 2, 8_390_656 - 4 * 2**20), ("all-reduce", 2, 8_192 + 4 * 2**20)}
 
 
+PACKED = (
+    FUSED
+    + """
+%pack (c: f32[64], d: f32[64]) -> f32[128] {
+  %c = f32[64]{0} parameter(0)
+  %d = f32[64]{0} parameter(1)
+  ROOT %packed = f32[128]{0} concatenate(%c, %d), dimensions={0}
+}
+
+%part (g: f32[128]) -> f32[64] {
+  %g = f32[128]{0} parameter(0)
+  ROOT %first = f32[64]{0} slice(%g), slice={[0:64]}
+}
+"""
+)
+
+
+def packed(first: str, second: str) -> set[tuple[str, int | None]]:
+    """What an all-reduce over data of two vectors, concatenated, means, and its bytes, where they are so used."""
+    text = module(
+        f"""%p = f32[64]{{0}} parameter(0)
+        %id = u32[] partition-id()
+        %size = u32[] constant(32)
+        %four = u32[] constant(4)
+        %zero = u32[] constant(0)
+        {OWN_OFFSET}
+        %both = f32[128]{{0}} fusion(%p, %p), kind=kLoop, calls=%pack
+        %start = f32[128]{{0}} all-reduce-start(%both), {OVER_DATA}
+        %r = f32[128]{{0}} all-reduce-done(%start)
+        {first}
+        %b = f32[64]{{0}} slice(%r), slice={{[64:128]}}
+        {second}
+        ROOT %out = f32[64]{{0}} copy(%p)""",
+        PACKED,
+    )
+    return {(entry.operation, entry.bytes) for entry in census(text, MESH)}
+
+
+FIRST = "%a = f32[64]{0} fusion(%r), kind=kLoop, calls=%part\n%s = f32[32]{0} fusion(%a, %row), kind=kLoop, calls=%take"
+WHOLE = "%w = f32[64]{0} sine(%b)"
+
+
+def test_parts_of_a_packed_sum_are_scattered_each_on_its_own() -> None:
+    """GPU sums several gradients as one vector: one of which all uses are own slices is scattered."""
+    assert packed(FIRST, WHOLE) == {("reduce-scatter", 256), ("all-reduce", 256)}
+    assert packed(FIRST, "%t = f32[32]{0} fusion(%b, %row), kind=kLoop, calls=%take") == {("reduce-scatter", 512)}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        f"{FIRST}\n%n = f32[64]{{0}} sine(%a)",
+        f"{FIRST}\n%n = f32[128]{{0}} negate(%r)",
+        f"{FIRST}\n%n = f32[2,64]{{1,0}} bitcast(%r)",
+        f"{FIRST}\n%n = f32[32]{{0}} slice(%r), slice={{[32:96]}}",
+        f"{FIRST}\n%n = f32[32]{{0}} slice(%r), slice={{[0:64:2]}}",
+        FIRST.replace("%row", "%zero"),
+        "%s = f32[64]{0} dynamic-slice(%r, %offset), dynamic_slice_sizes={64}",
+    ],
+    ids=["whole part", "whole vector", "in two dimensions", "across", "every other", "not its own", "not a part"],
+)
+def test_parts_of_a_packed_sum_with_another_use_are_sums(first: str) -> None:
+    """One more use of a part, of the vector, or of elements of two parts leaves the sum of it a sum."""
+    assert packed(first, WHOLE) == {("all-reduce", 512)}
+
+
 def padded(background: str, offset: str, reducer: str = "add") -> str:
     """An all-reduce of a tensor into which every device wrote its own half."""
     return module(
@@ -156,6 +222,33 @@ def test_sum_of_padded_shards_is_an_all_gather() -> None:
     (entry,) = census(padded("0", "divide"), MESH)
     assert (entry.operation, entry.realized_as) == ("all-gather", "dynamic-update-slice + all-reduce")
     assert (entry.tensors, entry.bytes) == (1, 256)
+
+
+@pytest.mark.parametrize(
+    ("made", "constant"),
+    [
+        ("iota(), iota_dimension=0", True),
+        ("broadcast(%id), dimensions={}", True),
+        ("parameter(0)", False),
+        ("rng(%id, %size), distribution=rng_uniform", False),
+        ('custom-call(%id), custom_call_target="x"', False),
+    ],
+)
+def test_what_each_device_could_compute_is_told(made: str, constant: bool) -> None:
+    """A gather of positions and constants alone moves no data; one of anything else, or of random numbers, does."""
+    text = padded("0", "divide").replace("%p = f32[32]{0} parameter(0)\n", "")
+    text = text.replace("  %whole", f"  %p = f32[32]{{0}} {made}\n  %whole")
+    (entry,) = census(text, MESH)
+    assert (entry.operation, entry.bytes, entry.constant) == ("all-gather", 256, constant)
+
+
+def test_a_scatter_that_the_partitioner_reduced_is_told() -> None:
+    """What XLA's partitioner wrote is marked, on the collective or where its results are taken; by hand it is not."""
+    for target in ("gpu", "tpu"):
+        told = {e.derived for e in census(stored(f"{target}-0.12.0.1-two_layers"), {"data": 8}) if "scatter" in str(e)}
+        assert True in told
+        by_hand = census(stored(f"{target}-0.12.0.1-collectives"), MESH)
+        assert not any(entry.derived for entry in by_hand)
 
 
 @pytest.mark.parametrize(

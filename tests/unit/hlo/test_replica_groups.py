@@ -124,8 +124,38 @@ def test_axes_of_size_one_never_appear() -> None:
     assert census(all_reduce("{{0},{1},{2},{3},{4},{5},{6},{7}}"), {"data": 8}) == ()
 
 
+PARTS = {
+    "last half": ("{{0,1},{2,3},{4,5},{6,7}}", ("model:(2)2",)),
+    "first half": ("{{0,2},{1,3},{4,6},{5,7}}", ("model:(1)2",)),
+    "half, and an axis": ("{{0,2,4,6},{1,3,5,7}}", ("data", "model:(1)2")),
+    "by its name": ("mesh['a'=2,'b'=4] {'b':(2)2}", ("model:(2)2",)),
+}
+
+
+@pytest.mark.parametrize(("groups", "axes"), PARTS.values(), ids=PARTS)
+def test_parts_of_axes_are_named(groups: str, axes: tuple[str, ...]) -> None:
+    """Groups over a part of an axis run over that part, and what moves is counted."""
+    (entry,) = census(all_reduce(groups), {"data": 2, "model": 4})
+    assert (entry.axes, entry.bytes) == (axes, 256)
+
+
+@given(st.data())
+def test_every_product_of_parts_is_found(data: st.DataObject) -> None:
+    """Two parts of an axis, apart or one after the other, are named so that the name spells the same groups."""
+    sizes = [data.draw(st.sampled_from([2, 3])) for _ in range(4)]
+    varied = data.draw(st.lists(st.sampled_from(range(4)), unique=True, min_size=1))
+    kept = [i for i in range(4) if i not in varied]
+    whole, length = math.prod(sizes), math.prod(sizes[i] for i in varied)
+    groups = np.arange(whole).reshape(sizes).transpose([*kept, *varied]).reshape(-1, length)
+    axes = match_axes(tuple(map(tuple, groups.tolist())), {"a": whole})
+    spelled = ",".join(f"'a'{name.removeprefix('a')}" for name in axes)
+    named = expand_groups(f"mesh['a'={whole}] {{{spelled}}}", whole)
+    assert {frozenset(group) for group in named} == {frozenset(group) for group in groups.tolist()}
+
+
 REFUSED = {
-    "half an axis": ("{{0,1},{2,3},{4,5},{6,7}}", "not the product of any axes"),
+    "a part that is another one elsewhere": ("{{0,1},{2,3},{4,6},{5,7}}", "not the product of any axes"),
+    "three of four": ("{{0,3,4,7},{1,2,5,6}}", "not the product of any axes"),
     "crooked": ("{{0,5},{1,4},{2,7},{3,6}}", "not the product of any axes"),
     "unequal": ("{{0,1,2},{3,4,5,6,7}}", "of one size"),
     "missing": ("{{0,1,2,3}}", "each of 8 positions once"),

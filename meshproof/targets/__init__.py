@@ -1,0 +1,99 @@
+"""What a case is compiled for: this machine's devices, or a chip and a topology that only its compiler knows."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import prod
+from typing import Any, Final, Literal
+
+HOST: Final = ("cpu", "native")
+"""Targets that run: virtual CPU devices, and whatever accelerators the host has."""
+
+Kind = Literal["cpu", "native", "gpu", "tpu"]
+TOPOLOGY = re.compile(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,2}")
+SLICES = re.compile(r"[1-9]\d{0,3}")
+EXAMPLES = "cpu, native, gpu:CHIP:DEVICES, gpu:CHIP:HOSTSxDEVICES, tpu:CHIP:TOPOLOGY or tpu:CHIP:TOPOLOGY:SLICES"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One device of a target, as JAX counts devices: bytes, bytes per second, bfloat16 operations per second.
+
+    ``kind`` is JAX's ``device_kind``. ``link_bandwidth`` is sent over one mesh axis within a host or slice,
+    ``network_bandwidth`` to another one. ``described`` is what else its compiler is told.
+    """
+
+    name: str
+    kind: str
+    memory: int
+    memory_bandwidth: float
+    flops: float
+    link_bandwidth: float
+    network_bandwidth: float
+    source: str
+    described: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target by its name. ``shape`` is the topology, of chips (TPU) or of hosts and their devices (GPU)."""
+
+    name: str
+    kind: Kind
+    chip: Chip | None = None
+    shape: tuple[int, ...] = ()
+    slices: int = 1
+
+    @property
+    def compiles_only(self) -> bool:
+        """Whether nothing can be run: the devices are known to their compiler alone."""
+        return self.chip is not None
+
+    @property
+    def topology(self) -> str:
+        """The topology as it is spelled: ``2x4``."""
+        return "x".join(map(str, self.shape))
+
+
+def read_target(name: str) -> Target:
+    """A target, such as ``gpu:h200:2x8``. Raises ``ValueError`` for one that there is not, naming those there are."""
+    if name in HOST:
+        return Target(name, name)  # type: ignore[arg-type]
+    kind, _, rest = name.partition(":")
+    chip, _, shape = rest.partition(":")
+    if kind not in ("gpu", "tpu"):
+        raise ValueError(f"--target {name}: expected {EXAMPLES}")
+    known = chips(kind)
+    if chip not in known:
+        raise ValueError(f"--target {name}: no {kind} is called {chip!r}; expected one of {', '.join(known)}")
+    shape, _, slices = shape.partition(":")
+    dimensions = shape.count("x") + 1
+    allowed = (1, 2) if kind == "gpu" else (known[chip].described["dimensions"],)
+    if not TOPOLOGY.fullmatch(shape) or dimensions not in allowed or not (slices == "" or SLICES.fullmatch(slices)):
+        raise ValueError(f"--target {name}: {shape!r} is no topology of {chip}; expected {_spellings(kind, chip)}")
+    if kind == "gpu" and slices:
+        raise ValueError(f"--target {name}: a gpu has no slices; expected {_spellings(kind, chip)}")
+    return Target(name, kind, known[chip], tuple(map(int, shape.split("x"))), int(slices or 1))  # type: ignore[arg-type]
+
+
+def _spellings(kind: str, chip: str) -> str:
+    if kind == "gpu":
+        return f"gpu:{chip}:8 for eight on one host, gpu:{chip}:2x8 for two hosts of eight"
+    shape = "2x2x2" if chips(kind)[chip].described["dimensions"] == 3 else "2x4"
+    return f"tpu:{chip}:{shape} for a slice of {prod(map(int, shape.split('x')))} chips, tpu:{chip}:{shape}:2 for two"
+
+
+@cache
+def chips(kind: str) -> dict[str, Chip]:
+    """The known chips of a kind, ``gpu`` or ``tpu``, by name."""
+    told = tomllib.loads((files(__package__) / "chips.toml").read_text(encoding="utf-8"))[kind]
+    return {name: _chip(name, figures) for name, figures in told.items()}
+
+
+def _chip(name: str, figures: dict[str, Any]) -> Chip:
+    own = {field: figures.pop(field) for field in (*Chip.__dataclass_fields__,) if field in figures}
+    return Chip(name=name, **own, described=figures)

@@ -1,0 +1,38 @@
+"""The packages that bring the compilers: whether they are here, and of the release that JAX asks for."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from packaging.requirements import Requirement
+
+from meshproof.targets import Target
+
+PACKAGES = {"gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"), "tpu": ("libtpu",)}
+"""What has the compiler of each kind of target. ``meshproof[gpu]`` and ``meshproof[tpu]`` bring them."""
+
+EXTRAS = {"gpu": "cuda13-local", "tpu": "tpu"}
+"""The extra of JAX that asks for them in its own release."""
+
+
+def missing(target: Target) -> str:
+    """Why a target's compiler cannot be used here, and what to install; empty where it can. Starts no JAX."""
+    for package in PACKAGES.get(target.kind, ()):
+        how = f"pip install 'jax[{EXTRAS[target.kind]}]=={version('jax')}'"
+        try:
+            has = version(package)
+        except PackageNotFoundError:
+            return f"--target {target.name}: its compiler is in {package}, which is not installed; {how}"
+        wanted = _wanted(package)
+        if wanted is not None and not wanted.specifier.contains(has, prereleases=True):
+            return (
+                f"--target {target.name}: {package} {has} is of another release than jax {version('jax')}, "
+                f"which asks for {wanted.specifier}; {how}"
+            )
+    return ""
+
+
+def _wanted(package: str) -> Requirement | None:
+    """What the installed JAX asks for of a package; ``None`` where another package does."""
+    asked = map(Requirement, requires("jax") or ())
+    return next((requirement for requirement in asked if requirement.name == package), None)

@@ -1,0 +1,92 @@
+"""Faults that only a real compiler shows: ``pytest suites/ --impl tests.accelerated --target gpu:h200:8``."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax.lax import with_sharding_constraint
+from jax.sharding import NamedSharding, PartitionSpec
+
+from meshproof.contract import Communication
+from tests.accelerated.trainer import KERNEL, Trainer, gather, metrics
+
+MANY = 1 << 17
+"""Layers of a trainer that fits no chip: each of eight devices would hold 137 GB of kernels, and their gradients."""
+
+CAUGHT_BY = {}
+"""Strategy to the clauses that must fail on every target that only compiles; none for the healthy one."""
+
+
+def plant(name, *caught_by, trainer=Trainer, **members):
+    """The healthy trainer under another name, with some of its members replaced."""
+    CAUGHT_BY[name] = set(caught_by)
+    return trainer(name, **members)
+
+
+@jax.custom_vjp
+def summed_whole(w):
+    """Gathered as it should be; backward every device sums the whole gradient, and then keeps its part."""
+    return gather(w)
+
+
+def keep_own_part(_, gradient):
+    """A barrier keeps the compiler from making a reduce-scatter of it."""
+    whole = jax.lax.optimization_barrier(jax.lax.psum(gradient, "data"))
+    size = whole.shape[0] // jax.lax.axis_size("data")
+    own = jax.lax.dynamic_slice_in_dim(whole, jax.lax.axis_index("data") * size, size)
+    return (own.astype(jnp.float32),)
+
+
+summed_whole.defvjp(lambda w: (gather(w), None), keep_own_part)
+
+
+def gathered_wide(w):
+    """Gathered in float32 and cast then: a barrier keeps the compiler from casting first."""
+    whole = jax.lax.all_gather(w, "data", axis=0, tiled=True)
+    return jax.lax.optimization_barrier(whole).astype(jnp.bfloat16)
+
+
+def gathered_before_the_loop(w):
+    """Every layer at once."""
+    return jax.tree.map(lambda w: jax.lax.all_gather(w.astype(jnp.bfloat16), "data", axis=1, tiled=True), w)
+
+
+class DroppedOnCpu(Trainer):
+    """FSDP by annotation, which leaves its constraints away where it finds a CPU, as some trainers do."""
+
+    def global_loss(self, w, batch):
+        """The mean over all examples; each layer is gathered in the loop, if this is an accelerator."""
+        on_cpu = jax.devices()[0].platform == "cpu"
+        whole = NamedSharding(self.mesh, PartitionSpec())
+
+        def body(x, layer):
+            in_use = jax.tree.map(lambda w: w if on_cpu else with_sharding_constraint(w, whole), layer)
+            return x + jax.nn.relu(x @ in_use["in_LxDxF"]) @ in_use["out_LxFxD"], None
+
+        x, _ = jax.lax.scan(body, batch["x"], w)
+        return jnp.mean((x - batch["y"]) ** 2)
+
+    def over_devices(self, function, out_specs):
+        """As it is."""
+        return function
+
+    @property
+    def contract(self):
+        """Kernels are split by their hidden features; each is gathered once forward."""
+        kernels = Communication("all-gather", ("data",), "parameters", 2 * self.depth * KERNEL)
+        own = {"in_LxDxF": PartitionSpec(None, None, "data"), "out_LxFxD": PartitionSpec(None, "data")}
+        told = {"parameters": own, "gradients": own, "forward": (kernels, metrics), "step": None}
+        return replace(super().contract, **told, explicit=False, compute_dtype="float32")
+
+
+def strategies():
+    """The healthy one, and one strategy per fault."""
+    return [
+        plant("healthy_scanned"),
+        plant("healthy_unless_on_a_cpu", trainer=DroppedOnCpu),
+        plant("summed_whole_on_the_wire", "COM-13", gather=summed_whole, explicit=False),
+        plant("gathered_in_float32", "COM-11", gather=gathered_wide),
+        plant("gathered_before_the_loop", "COM-11", layers=gathered_before_the_loop, gather=lambda w: w),
+        plant("too_large", "MEM-8", depth=MANY, budgeted=False),
+        plant("recomputation_undone", "COM-11", recompute=lambda body: body),
+    ]

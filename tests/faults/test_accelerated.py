@@ -1,0 +1,120 @@
+"""What only a real compiler shows is caught through it, on a machine that has none of its devices.
+
+Each fault is judged by the suites on every target whose compiler is installed here.
+"""
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from meshproof.targets import read_target
+from meshproof.targets.packages import missing
+from tests.accelerated import CAUGHT_BY, strategies
+from tests.faults.test_saboteurs import COMPILED, missed_without
+
+TARGETS = ("gpu:h200:8", "tpu:v5e:2x4")
+
+strategies()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The record of one run of the suites on all of them, for all targets."""
+    targets = [name for name in TARGETS if not missing(read_target(name))]
+    if not targets:
+        pytest.skip(f"no compiler: {missing(read_target(TARGETS[0]))}")
+    path = tmp_path_factory.mktemp("accelerated") / "report.json"
+    chosen = [word for name in targets for word in ("--target", name)]
+    command = [sys.executable, "-m", "pytest", "suites", "--impl", "tests.accelerated", *chosen, "-q", "--tb=no"]
+    run = subprocess.run([*command, "--conformance-report", str(path)], capture_output=True, text=True)
+    assert run.returncode == 1, run.stdout + run.stderr
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def tests(report):
+    """Every test that was judged: its case, its suite file, its clause, and its record."""
+    return [
+        (test["case"], Path(test["id"].partition("::")[0]).name, clause["id"], test)
+        for clause in report["clauses"]
+        for test in clause["tests"]
+        if test["case"]
+    ]
+
+
+@pytest.fixture(scope="module")
+def failed(tests):
+    """Those that failed, with their messages."""
+    return [(case, file, clause, test["message"]) for case, file, clause, test in tests if test["status"] == "failed"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_each_fault_is_caught_by_its_clauses(report, failed, name, target):
+    """A saboteur fails each clause named beside it on every target, and a healthy strategy fails none."""
+    if problem := missing(read_target(target)):
+        pytest.skip(f"no compiler: {problem}")
+    [case] = [case["id"] for case in report["cases"] if (case["strategy"], case["target"]) == (name, target)]
+    found = {clause: message for judged, _, clause, message in failed if judged == case}
+    if CAUGHT_BY[name]:
+        assert CAUGHT_BY[name] <= found.keys(), found
+    else:
+        assert found == {}
+
+
+@pytest.mark.parametrize("file", sorted(COMPILED))
+def test_no_suite_file_can_be_deleted(failed, file):
+    """Of each suite file that judges compiled programs alone there is a fault that no other file catches."""
+    assert not missed_without(failed, file), missed_without(failed, file)
+
+
+def test_an_excess_is_named_in_bytes_and_in_time(failed):
+    """Which collective, as what it was written, what it should send, what it sends, and how long that takes."""
+    told = [message for case, _, clause, message in failed if clause == "COM-13" and case.startswith("summed_whole")]
+    assert told
+    for message in told:
+        assert "reduce-scatter over data, written as all-reduce" in message
+        assert "expected 14,680,064 bytes on the wire, sent 29,360,128; 14,680,064 too many take" in message
+
+
+def test_what_does_not_fit_is_told_by_how_much_and_by_what(failed):
+    """The memory of the chip and its source, each term, and the largest arrays."""
+    told = [message for case, _, clause, message in failed if clause == "MEM-8" and case.startswith("too_large")]
+    assert told
+    assert all("in_LxDxF" in message or "Ran out of memory" in message for message in told), told
+
+
+def test_numbers_are_not_exercised(tests):
+    """Of no number is it said that it was judged, and the reason is told."""
+    numbers = [test for case, _, clause, test in tests if clause.startswith("NUM") and case.startswith("healthy")]
+    assert numbers and {test["status"] for test in numbers} == {"not-exercised"}
+    assert all("only compiles" in test["message"] for test in numbers)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told of the target's devices", "told of the host's"])
+def test_a_trainer_that_asks_for_its_devices_is_told_the_targets(told, tmp_path):
+    """Traced as on a CPU it would drop its constraints, and another program would be judged than people run."""
+    from meshproof.cases import load_cases
+    from meshproof.observing.compile_only import observe_compile_only
+    from meshproof.observing.compilers import Compiler
+
+    target = read_target("gpu:h200:8")
+    if problem := missing(target):
+        pytest.skip(f"no compiler: {problem}")
+    [case] = [
+        case
+        for case in load_cases("tests.accelerated", (target.name,))
+        if case.id.startswith("healthy_unless_on_a_cpu")
+    ]
+    compiler = Compiler(target, tmp_path)
+    host = patch("meshproof.observing.compile_only.default_devices", lambda devices: nullcontext())
+    with nullcontext() if told else host:
+        seen = observe_compile_only(case, compiler)
+    gathered = sum(entry.bytes for entry in seen.programs.forward.collectives if entry.operation == "all-gather")
+    [expected] = [line.bytes for line in case.contract.forward if line.operation == "all-gather"]
+    assert (gathered == expected) is told

@@ -1,0 +1,80 @@
+"""Copies inside loops are found, as often as they run; those outside, small ones and moves between memories are not."""
+
+import pytest
+
+from meshproof.hlo.loop_copies import copies_in_loops
+from tests.unit.hlo.texts import module, stored
+
+STATE = "(s32[], f32[64]{0})"
+COPYING = """
+%copying (a: f32[64]) -> f32[64] {
+  %a = f32[64]{0} parameter(0)
+  ROOT %b = f32[64]{0} copy(%a)
+}
+"""
+
+
+def looped(lines: str, outside: str = "") -> str:
+    """A loop of five trips with these lines on %x, an array of 256 bytes."""
+    loop = f"""
+%body (s: {STATE}) -> {STATE} {{
+  %s = {STATE} parameter(0)
+  %i = s32[] get-tuple-element(%s), index=0
+  %x = f32[64]{{0}} get-tuple-element(%s), index=1
+  {lines}
+  ROOT %t = {STATE} tuple(%i, %x)
+}}
+
+%condition (s: {STATE}) -> pred[] {{
+  %s = {STATE} parameter(0)
+  ROOT %c = pred[] custom-call(%s), custom_call_target="x"
+}}
+"""
+    entry = f"""%p = f32[64]{{0}} parameter(0)
+    {outside}
+    %i = s32[] constant(0)
+    %t = {STATE} tuple(%i, %p)
+    %w = {STATE} while(%t), condition=%condition, body=%body, backend_config={{"known_trip_count":{{"n":"5"}}}}
+    ROOT %r = f32[64]{{0}} get-tuple-element(%w), index=1"""
+    return module(entry, COPYING + loop)
+
+
+COPY = "%c1 = f32[64]{0} copy(%x)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        (COPY, 1),
+        ("%c1 = f32[64]{0} fusion(%x), kind=kLoop, calls=%copying", 1),
+        ("%c1 = (f32[64]{0}, f32[64]{0}, u32[]) copy-start(%x)\n  %c2 = f32[64]{0} copy-done(%c1)", 1),
+        ("%c1 = f32[64]{0:S(1)} copy(%x)", 0),
+        ("%c1 = (f32[64]{0:S(1)}, f32[64]{0}, u32[]) copy-start(%x)\n  %c2 = f32[64]{0:S(1)} copy-done(%c1)", 0),
+        ("%c1 = f32[64]{0} negate(%x)", 0),
+    ],
+)
+def test_a_copy_in_a_loop_is_found(lines: str, count: int) -> None:
+    """A copy, one that a fusion makes, and an asynchronous one; a prefetch into another memory is none."""
+    assert [(copy.executions, copy.shape.bytes) for copy in copies_in_loops(looped(lines), 256)] == [(5, 256)] * count
+
+
+def test_small_copies_and_those_outside_are_not() -> None:
+    """What is smaller than asked for, or runs once, is left out; unknown trips make the number of copies unknown."""
+    assert copies_in_loops(looped(COPY), 257) == ()
+    assert copies_in_loops(looped("", COPY.replace("%x", "%p")), 1) == ()
+    [copy] = copies_in_loops(looped(COPY).replace("known_trip_count", "trips"), 1)
+    assert (copy.name, copy.executions) == ("c1", None)
+
+
+def test_state_copied_in_a_real_loop_is_found() -> None:
+    """One copy of a carried stack of parameters, planted in the body of a real TPU loop, is the one that is found."""
+    text = stored("tpu-0.12.0.1-scanned_layers")
+    assert copies_in_loops(text, 100_000) == ()
+    body = text.split(", body=%")[1].split(",")[0].split()[0]
+    opened = next(line for line in text.splitlines() if line.startswith(f"%{body} "))
+    parameter = text.split(opened)[1].splitlines()[1]
+    name = parameter.split()[0]
+    planted = f"{parameter}\n  %whole = f32[6,128,512]{{2,1,0}} get-tuple-element({name}), index=1\n"
+    planted += "  %spoil = f32[6,128,512]{2,1,0} copy(%whole)"
+    [copy] = copies_in_loops(text.replace(parameter, planted, 1), 100_000)
+    assert (copy.name, copy.shape.dimensions, copy.executions) == ("spoil", (6, 128, 512), 6)

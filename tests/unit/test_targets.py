@@ -1,0 +1,95 @@
+"""What a target is called, which chips there are, and whether the compiler that it takes is here."""
+
+import importlib.metadata
+
+import pytest
+
+from meshproof.targets import chips, packages, read_target
+from meshproof.targets.gpus import configuration
+
+WRONG = {
+    "gpu": "no gpu is called ''; expected one of a100, h100, h200, b200, gb200",
+    "tpu:v9:2x4": "no tpu is called 'v9'; expected one of v4, v5e, v5p, v6e, tpu7x",
+    "gpu:h200": "'' is no topology of h200; expected gpu:h200:8 for eight on one host, gpu:h200:2x8 for two hosts",
+    "gpu:h200:0x8": "'0x8' is no topology of h200",
+    "gpu:h200:8:2": "a gpu has no slices",
+    "gpu:h200:1x2x8": "'1x2x8' is no topology of h200",
+    "tpu:v5e:2x2x2": "'2x2x2' is no topology of v5e; expected tpu:v5e:2x4 for a slice of 8 chips",
+    "tpu:v5p:2x4": "'2x4' is no topology of v5p; expected tpu:v5p:2x2x2 for a slice of 8 chips",
+    "tpu:v5e:2x4:0": "is no topology of v5e",
+    "rocm:mi300:8": "expected cpu, native, gpu:CHIP:DEVICES",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_unknown_targets_are_refused(name):
+    """By a sentence that names what was given, and what there is."""
+    with pytest.raises(ValueError, match=rf"^--target {name}: ") as refused:
+        read_target(name)
+    assert WRONG[name] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "slices"),
+    [
+        ("gpu:h200:8", (8,), 1),
+        ("gpu:gb200:2x8", (2, 8), 1),
+        ("tpu:v5e:2x4", (2, 4), 1),
+        ("tpu:v5p:8x8x16:2", (8, 8, 16), 2),
+    ],
+)
+def test_targets_are_read(name, shape, slices):
+    """A chip, its topology, and how many slices of it."""
+    target = read_target(name)
+    assert (target.shape, target.slices, target.compiles_only) == (shape, slices, True)
+    assert target.chip == chips(target.kind)[name.split(":")[1]]
+
+
+def test_the_hosts_devices_are_targets():
+    """They run."""
+    assert not read_target("cpu").compiles_only and not read_target("native").compiles_only
+
+
+@pytest.mark.parametrize("kind", ["gpu", "tpu"])
+def test_every_figure_is_there_and_has_a_source(kind):
+    """Memory of some GB to some hundred, at most tens of TB/s, and a network that is slower than the links."""
+    for chip in chips(kind).values():
+        assert 1 << 33 < chip.memory < 1 << 38 and 5e11 < chip.memory_bandwidth < 1e13, chip
+        assert chip.network_bandwidth < chip.link_bandwidth < chip.memory_bandwidth, chip
+        assert 1e14 < chip.flops < 1e16 and len(chip.source) > 40, chip
+
+
+def test_gpus_are_described_whole():
+    """Nothing is left open in the text that the compiler is handed."""
+    for chip in chips("gpu").values():
+        text = configuration(chip)
+        assert f"device_memory_size: {chip.memory}\n" in text and chip.kind in text
+        assert text.count("{") == text.count("}") and "None" not in text
+
+
+def test_a_missing_compiler_is_named_with_what_installs_it(monkeypatch):
+    """And with the releases that the installed JAX asks for."""
+
+    def absent(package):
+        if package == "libtpu":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return importlib.metadata.version(package)
+
+    monkeypatch.setattr(packages, "version", absent)
+    told = packages.missing(read_target("tpu:v5e:2x4"))
+    assert told.startswith(
+        "--target tpu:v5e:2x4: its compiler is in libtpu, which is not installed; pip install 'jax[tpu]=="
+    )
+
+
+def test_a_compiler_of_another_release_is_named_with_both(monkeypatch):
+    """It would end the process, or compile otherwise than people do."""
+    own = packages.version
+    monkeypatch.setattr(packages, "version", lambda package: "0.7.2" if "cuda" in package else own(package))
+    told = packages.missing(read_target("gpu:h200:8"))
+    assert "jax-cuda13-plugin 0.7.2 is of another release than jax " in told and f"jax {own('jax')}" in told
+
+
+def test_the_host_needs_no_compiler():
+    """Its own is in jaxlib."""
+    assert packages.missing(read_target("cpu")) == ""

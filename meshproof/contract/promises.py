@@ -70,7 +70,8 @@ class Contract:
     what leaves are kept in. A parameter that is kept in less, and that training changes, is the rounding of a float32
     master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds (``pinned_host``),
     for leaves that are not kept in the device's own. ``best_on_wire``: compilers of every target send no more bytes for
-    the step's collectives than they must (COM-13). Where a parameter or a gradient is cast is left open, so it may
+    the step's collectives than they must (COM-13). ``overlap`` is the least share of those bytes that has a product
+    behind it, by the schedule of any target that only compiles (COM-12). Where a parameter or a gradient is cast is left open, so it may
     move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations that the
     forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this saves.
     """
@@ -94,11 +95,14 @@ class Contract:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)
     best_on_wire: bool = False
+    overlap: float | None = None
 
     def __post_init__(self) -> None:
         """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""
         if self.compute_dtype not in COMPUTE_DTYPES:
             raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {COMPUTE_DTYPES}")
+        if self.overlap is not None and not 0 <= self.overlap <= 1:
+            raise ValueError(f"Contract.overlap is {self.overlap!r}; expected a share from 0 to 1")
         for pattern, dtype in self.dtypes.items():
             if dtype not in ELEMENT_TYPES:
                 raise ValueError(f"Contract.dtypes[{pattern!r}] is {dtype!r}; expected one of {(*ELEMENT_TYPES,)}")

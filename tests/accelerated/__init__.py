@@ -51,6 +51,32 @@ def gathered_before_the_loop(w):
     return jax.tree.map(lambda w: jax.lax.all_gather(w.astype(jnp.bfloat16), "data", axis=1, tiled=True), w)
 
 
+class WaitingForEachGather(Trainer):
+    """A kernel is gathered when the product before it is done: nothing runs meanwhile."""
+
+    def apply(self, x, layer):
+        """One layer; what is added to a kernel is nothing, but the compiler may not know that."""
+        h = jax.nn.relu(x @ self.gather(layer["in_LxDxF"] + 0 * x[0, 0]))
+        return x + h @ self.gather(layer["out_LxFxD"] + 0 * h[0, 0])
+
+
+class CopiedInTheLoop(Trainer):
+    """The update goes layer by layer in a loop that looks at the old kernels after it has changed them."""
+
+    def update(self, w, gradients):
+        """The new kernels; a barrier keeps the old ones alive."""
+
+        def body(layer, carried):
+            w, largest = carried
+            new = jax.tree.map(lambda w, g: w.at[layer].add(-0.01 * g[layer]), w, gradients)
+            old, new = jax.lax.optimization_barrier((w, new))
+            return new, jax.tree.map(lambda size, w: jnp.maximum(size, jnp.max(w)), largest, old)
+
+        largest = jax.tree.map(lambda w: jax.lax.pcast(jnp.zeros(()), "data", to="varying"), w)
+        new, largest = jax.lax.fori_loop(0, self.depth, body, (w, largest))
+        return jax.tree.map(lambda w, size: jnp.where(jnp.isnan(size), 0, w), new, largest)
+
+
 class DroppedOnCpu(Trainer):
     """FSDP by annotation, which leaves its constraints away where it finds a CPU, as some trainers do."""
 
@@ -88,5 +114,7 @@ def strategies():
         plant("gathered_in_float32", "COM-11", gather=gathered_wide),
         plant("gathered_before_the_loop", "COM-11", layers=gathered_before_the_loop, gather=lambda w: w),
         plant("too_large", "MEM-8", depth=MANY, budgeted=False),
+        plant("waits_for_each_gather", "COM-12", trainer=WaitingForEachGather),
+        plant("copied_in_the_loop", "MEM-7", trainer=CopiedInTheLoop),
         plant("recomputation_undone", "COM-11", recompute=lambda body: body),
     ]

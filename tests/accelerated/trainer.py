@@ -70,6 +70,7 @@ class Trainer:
             compute_dtype="bfloat16",
             rematerialises=self.rematerialises,
             best_on_wire=True,
+            overlap=0.2,
         )
 
     def gather(self, w):
@@ -84,12 +85,16 @@ class Trainer:
         """What the loop goes over."""
         return w
 
+    def apply(self, x, layer):
+        """One layer."""
+        h = jax.nn.relu(x @ self.gather(layer["in_LxDxF"]))
+        return x + h @ self.gather(layer["out_LxFxD"])
+
     def local_loss(self, w, batch):
         """The mean over a device's own examples."""
 
         def body(x, layer):
-            h = jax.nn.relu(x @ self.gather(layer["in_LxDxF"]))
-            return x + h @ self.gather(layer["out_LxFxD"]), None
+            return self.apply(x, layer), None
 
         x, _ = jax.lax.scan(self.recompute(body), batch["x"].astype(jnp.bfloat16), self.layers(w))
         return jnp.mean((x.astype(jnp.float32) - batch["y"]) ** 2)
@@ -101,6 +106,10 @@ class Trainer:
     def local_gradients(self, w, batch):
         """The loss, and a device's own part of the summed gradients."""
         return jax.value_and_grad(self.global_loss)(w, batch)
+
+    def update(self, w, gradients):
+        """The new kernels."""
+        return jax.tree.map(lambda w, g: w - 0.01 * g, w, gradients)
 
     def over_devices(self, function, out_specs):
         """A function of the parts that each device holds."""
@@ -123,7 +132,7 @@ class Trainer:
 
         def step(w, batch):
             value, gradients = self.local_gradients(w, batch)
-            return jax.tree.map(lambda w, g: w - 0.01 * g, w, gradients), {"loss": value}
+            return self.update(w, gradients), {"loss": value}
 
         specs = self.contract.parameters
         return jax.jit(self.over_devices(step, (specs, {"loss": P()})), donate_argnums=0)

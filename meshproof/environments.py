@@ -65,11 +65,18 @@ def read_requirements(text: str) -> tuple[str, ...]:
 
 
 def open_environment(
-    text: str, python: str | None = None, prereleases: bool = False, say: Callable[[str], object] = lambda line: None
+    text: str,
+    python: str | None = None,
+    prereleases: bool = False,
+    say: Callable[[str], object] = lambda line: None,
+    beside: Sequence[str] = (),
 ) -> Environment:
-    """The environment that ``text`` names: a virtual environment's folder, or requirements. Raises `StackError`."""
+    """The environment that ``text`` names: a virtual environment's folder as it is, or requirements and those beside.
+
+    Raises `StackError`.
+    """
     if not Path(text).is_dir():
-        return make_environment(Stack(read_requirements(text), python, prereleases), say=say)
+        return make_environment(Stack((*read_requirements(text), *beside), python, prereleases), say=say)
     if python:
         raise StackError(f"{text} is an environment, which has its Python; drop {python}")
     return describe(_interpreter(Path(text)))

@@ -10,9 +10,9 @@ from .applicability import both, compiled_only, distributed
 
 @pytest.mark.clause("COM-12", applies=both(compiled_only, distributed))
 def test_communication_is_hidden(case, observation, judge):
-    """The share of the train step's bytes on the wire that have a product between their start and their done MUST NOT be
-    below the contract's ``overlap``. (By the schedule of the target's compiler. Where the contract promises none, the
-    share is only noted in the report.)"""
+    """The share of the train step's bytes on the wire with a product between start and done MUST NOT be below the
+    contract's ``overlap``. (By the schedule of the target's compiler. Where the contract promises none, the share is
+    only noted in the report.)"""
     seen = overlap(judge.see(observation.programs.step.flights))
     if seen.share is None or seen.bytes is None:
         judge.fail(["the bytes on the wire are unknown, expected a number: a loop's trip count is not in the program"])

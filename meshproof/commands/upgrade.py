@@ -15,7 +15,7 @@ from meshproof.commands.compare import FailOn, read_classes
 from meshproof.commands.failing import INTERRUPTED, fail
 
 Selected = Annotated[str, typer.Option("-k", help="As pytest's -k.")]
-Target = Annotated[list[str] | None, typer.Option(help="As pytest's --target; repeatable.")]
+Target = Annotated[list[str] | None, typer.Option(help="As pytest's --target; repeatable. Compilers are brought.")]
 Implementation = Annotated[str | None, typer.Option("--impl", help="As pytest's --impl.")]
 Expected = Annotated[list[Path] | None, typer.Option("--expectations", help="As pytest's; repeatable.")]
 CaseTimeout = Annotated[str | None, typer.Option(metavar="SECONDS", help="As pytest's --case-timeout.")]
@@ -46,6 +46,7 @@ def upgrade(
     from meshproof.environments import StackError, open_environment
     from meshproof.installation import check_folder
     from meshproof.report.document import ReportError
+    from meshproof.targets.packages import compilers
     from meshproof.timing.ab import AbError, paths_of, run_ab
     from meshproof.upgrade.progress import show_progress
     from meshproof.upgrade.runs import RunError
@@ -57,7 +58,7 @@ def upgrade(
         classes, chosen, seconds = read_classes(fail_on), selection(select, target, impl), limit(case_timeout)
         output.mkdir(parents=True, exist_ok=True)
         given = ((old, old_python), (new, new_python))
-        environments = [open_environment(*each, pre, say) for each in given]
+        environments = [open_environment(*each, pre, say, compilers(target or ())) for each in given]
         with show_progress() as show:
             reports = run_both(environments, [*chosen, *expected(expectations)], output, show, seconds)
         times = run_ab(environments, [*paths_of(), *chosen], 40, 2, say, seconds) if benchmarks else []
@@ -97,6 +98,7 @@ def bisect(
     from meshproof.installation import check_folder, home
     from meshproof.judging.spec import SpecError, read_clauses
     from meshproof.report.document import ReportError
+    from meshproof.targets.packages import compilers
     from meshproof.upgrade.bisecting import BisectError, describe, read_pins
     from meshproof.upgrade.bisecting import bisect as find_origin
     from meshproof.upgrade.runs import RunError, run_suites
@@ -106,7 +108,7 @@ def bisect(
 
     def run(pins: Mapping[str, str]) -> dict[str, Any]:
         stack = tuple(f"{name}=={version}" for name, version in pins.items())
-        environment = make_environment(Stack(stack, prereleases=pre))
+        environment = make_environment(Stack((*stack, *brought), prereleases=pre))
         if environment.python not in known:
             say(f"suites on {','.join(stack)}")
             path = cache_folder() / f"bisect-{os.getpid()}.json"
@@ -118,6 +120,7 @@ def bisect(
         if clause not in (None, *(judged.id for judged in read_clauses(home()))):
             raise ValueError(f"--clause {clause!r}: no test in suites/ judges it; SPEC.md lists all that there are")
         chosen, seconds = [*selection(select, target, impl), *expected(expectations)], limit(case_timeout)
+        brought = compilers(target or ())
         old, new = (read_pins(read_requirements(text)) for text in (good, bad))
         origin = find_origin(old, new, run, clause, pre)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from meshproof.comparison.differences import Change, Difference, Kind
+from meshproof.targets import Chip, read_target
 
 UNBOUNDED = 2.0**-12
 """Relative change of a loss that no truth bounds: 2⁻⁹, the rounding of bfloat16, in a mean of 64 values."""
@@ -21,6 +22,9 @@ COUNTED = 0.01
 
 RING = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1}
 """What each of n devices in a ring sends, in units of S(n−1)/n (Scaling book, "Sharded matrices"); others send S."""
+
+OF_ITS_CHIP = 0.01
+"""The share of a chip's memory by which temporary or peak bytes must grow, too, to be a regression."""
 
 LARGER_IS_WORSE = ("state", "arguments", "outputs", "not donated")
 
@@ -210,25 +214,35 @@ def _traffic(was: Lane, now: Lane, total: Fraction | None, new_total: Fraction |
 
 
 def _memory(pair: Pair) -> Iterator[Difference]:
-    old, new = map(_held, pair.both)
+    chip = read_target(pair.new["target"]).chip
+    old, new = (_held(case, chip) for case in pair.both)
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if absent := pair.presence("memory", name, was, now):
             yield absent
         elif was is not None and now is not None:
-            change = _bytes(name, was, now)
+            change = _bytes(name, was, now, chip)
             yield pair.tell(change, "memory", name, *(f"{number:,} bytes" for number in (was, now)))
 
 
-def _bytes(name: str, was: int, now: int) -> Change:
+def _bytes(name: str, was: int, now: int, chip: Chip | None) -> Change:
     if name in LARGER_IS_WORSE:
         return "same" if was == now else "regressed" if now > was else "improved"
-    return "same" if _near(was, now, SCHEDULED) else "changed"
+    if near(was, now, SCHEDULED):
+        return "same"
+    if chip is None or abs(now - was) <= OF_ITS_CHIP * chip.memory:
+        return "changed"
+    return "regressed" if now > was else "improved"
 
 
-def _held(case: Case) -> dict[str, int]:
-    """Bytes by kind; not donated instead of donated bytes, since a smaller state has less to donate."""
+def _held(case: Case, chip: Chip | None) -> dict[str, int]:
+    """Bytes by kind; not donated instead of donated bytes, since a smaller state has less to donate.
+
+    The peak is told for a chip alone: XLA:CPU's own lies below the temporary bytes.
+    """
     memory = dict(case["memory"] or {})
+    if chip is None:
+        memory.pop("peak", None)
     if "aliased" in memory:
         memory["not donated"] = memory.get("state", 0) - memory.pop("aliased")
     return memory
@@ -239,9 +253,10 @@ def _flops(pair: Pair) -> Iterator[Difference]:
     if absent := pair.presence("flops", "step", was, now):
         yield absent
     elif was is not None:
-        change: Change = "same" if _near(was, now, COUNTED) else "changed"
+        change: Change = "same" if near(was, now, COUNTED) else "changed"
         yield pair.tell(change, "flops", "step", *(f"{number:,.0f} FLOPs" for number in (was, now)))
 
 
-def _near(was: float, now: float, share: float) -> bool:
+def near(was: float, now: float, share: float) -> bool:
+    """Whether two amounts differ by no more than this share of the larger."""
     return abs(now - was) <= share * max(abs(was), abs(now))

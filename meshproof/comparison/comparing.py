@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from meshproof.comparison.accelerators import compare_accelerated
 from meshproof.comparison.cases import Pair, compare_case
 from meshproof.comparison.differences import Change, Comparison, Difference
 from meshproof.report.document import ReportError
+from meshproof.targets import read_target
 
 ERODED = 0.1
 """A margin (observed / allowed) that changes by less is not reported."""
@@ -63,7 +65,10 @@ def _facts(old: Report, new: Report) -> Iterator[Difference]:
         elif case not in news:
             yield Difference("gone", "case", case, "case", "in the report", "not in the report")
         else:
-            yield from compare_case(Pair(olds[case], news[case]))
+            pair = Pair(olds[case], news[case])
+            yield from compare_case(pair)
+            if read_target(pair.new["target"]).compiles_only:
+                yield from compare_accelerated(pair)
     yield from _clauses(old, new, lacking=olds.keys() ^ news.keys())
     yield from _defaults(old["environment"]["defaults"], new["environment"]["defaults"])
     yield from _warnings(old, new)
@@ -177,9 +182,14 @@ def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
 
 
 def _incomplete(report: Report, which: str) -> list[str]:
-    """Why a run tells less than it could. A clause that applies to no case is no such reason."""
+    """Why a run tells less than it could. A clause that applies to no case is no such reason.
+
+    Nor is one about numbers where the target only compiles, if others were judged of the case.
+    """
     tests = [test for clause in report["clauses"] for test in clause["tests"] if test["case"]]
-    idle = sum(test["status"] == "not-exercised" for test in tests)
+    compiled = {case["id"] for case in report["cases"] if read_target(case["target"]).compiles_only}
+    compiled &= {test["case"] for test in tests if test["status"] not in ("not-exercised", "not-supported")}
+    idle = sum(test["status"] == "not-exercised" and test["case"] not in compiled for test in tests)
     reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
         reasons.append(f"the {which} run did not finish")

@@ -70,10 +70,12 @@ class Contract:
     what leaves are kept in. A parameter that is kept in less, and that training changes, is the rounding of a float32
     master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds (``pinned_host``),
     for leaves that are not kept in the device's own. ``best_on_wire``: compilers of every target send no more bytes for
-    the step's collectives than they must (COM-13). ``overlap`` is the least share of those bytes that has a product
-    behind it, by the schedule of any target that only compiles (COM-12). Where a parameter or a gradient is cast is left open, so it may
-    move in either dtype, as ``step`` lists it. ``rematerialises``: the backward pass recomputes activations that the
-    forward pass did not keep. ``spared`` is the least number of bytes of temporary memory per device that this saves.
+    the step's collectives than they must (COM-13). ``overlap`` is the least share of these bytes with a product behind
+    them, by the schedule of any target that only compiles (COM-12).
+
+    Where a parameter or a gradient is cast is left open, so it may move in either dtype, as ``step`` lists it.
+    ``rematerialises``: the backward pass recomputes activations that the forward pass did not keep. ``spared`` is the
+    least number of bytes of temporary memory per device that this saves.
     """
 
     parameters: Mapping[str, PartitionSpec] | None = None

@@ -66,11 +66,15 @@ class Flight:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Bytes of a step on the wire, those with a product behind them, and the others by phase. ``None`` is unknown."""
+    """Bytes of a step on the wire, those with a product behind them, and the others by phase. ``None`` is unknown.
+
+    ``synchronous`` are those of collectives that have no start of their own: no scheduler can hide them.
+    """
 
     bytes: int | None
     hidden: int | None
     exposed: Mapping[str, int | None]
+    synchronous: int | None
 
     @property
     def share(self) -> float | None:
@@ -83,14 +87,17 @@ class Overlap:
 def overlap(flights: Iterable[Flight]) -> Overlap:
     """The sum over collectives."""
     hidden: int | None = 0
+    synchronous: int | None = 0
     exposed: dict[str, int | None] = {}
     for flight in flights:
         moved = product_of(flight.wire_bytes, flight.executions)
+        if not flight.is_asynchronous:
+            synchronous = sum_of(synchronous, moved)
         if flight.is_hidden:
             hidden = sum_of(hidden, moved)
         else:
             exposed[flight.phase] = sum_of(exposed.get(flight.phase, 0), moved)
-    return Overlap(reduce(sum_of, exposed.values(), hidden), hidden, exposed)
+    return Overlap(reduce(sum_of, exposed.values(), hidden), hidden, exposed, synchronous)
 
 
 def flights(text: str, mesh: Mapping[str, int]) -> tuple[Flight, ...]:

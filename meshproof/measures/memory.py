@@ -15,12 +15,16 @@ from meshproof.measures.layout import LeafLayout
 
 @dataclass(frozen=True)
 class ProgramMemory:
-    """A compiled program's buffers in bytes per device. ``temporary`` compares only within one backend and version."""
+    """A compiled program's buffers in bytes per device. ``temporary`` compares only within one backend and version.
+
+    ``peak`` is the most that is held at once, arguments included, as the compiler tells; ``None`` where it does not.
+    """
 
     arguments: int
     outputs: int
     aliased: int
     temporary: int
+    peak: int | None = None
 
 
 def program_memory(compiled: Any) -> ProgramMemory | None:
@@ -33,6 +37,7 @@ def program_memory(compiled: Any) -> ProgramMemory | None:
         outputs=analysis.output_size_in_bytes,
         aliased=analysis.alias_size_in_bytes,
         temporary=analysis.temp_size_in_bytes,
+        peak=getattr(analysis, "peak_memory_in_bytes", None) or None,
     )
 
 

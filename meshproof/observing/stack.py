@@ -39,6 +39,7 @@ def describe() -> dict[str, Any]:
         "device_kind": devices[0].device_kind,
         "device_count": len(devices),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "libtpu_init_args": os.environ.get("LIBTPU_INIT_ARGS", ""),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "defaults": probe_defaults(),
         "packages": dict(sorted((found.name.lower(), version_of(found)) for found in distributions())),

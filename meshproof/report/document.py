@@ -54,7 +54,13 @@ def describe_stack(environment: Mapping[str, Any] | None) -> str:
     if environment is None:
         return "stack: unknown, its description failed"
     versions = (f"{name} {environment[name]}" for name in VERSIONED if environment[name])
-    return f"{', '.join(versions)} on {environment['device_count']} × {environment['device_kind']}"
+    devices = (f"{each['device_count']} × {each['device_kind']}" for each in targets_of(environment).values())
+    return f"{', '.join(versions)} on {', '.join(devices)}"
+
+
+def targets_of(environment: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The devices of each target of a run, by its name; those of the whole run where an older report has no names."""
+    return environment.get("targets") or {"": environment}
 
 
 def read_report(path: Path) -> dict[str, Any]:

@@ -244,7 +244,7 @@ class Conformance:
         """The record of the run, with every case that any worker judged."""
         self.describe_cases()
         asked: Any = self.config.pluginmanager.get_plugin("meshproof-check")
-        environments = [observer.environment() for observer in self.observers.values()]
+        environments = {name: observer.environment() for name, observer in self.observers.items()}
         run = {
             "finished": exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self.stopped,
             "warm": self.warm,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from typing import Any, TypeVar
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import ReferenceTrajectory, Trajectory
+from meshproof.hlo.executions import product_of, sum_of
+from meshproof.hlo.schedule import overlap
 from meshproof.judging.records import Record
 from meshproof.measures.layout import mesh_axes
 from meshproof.measures.numerics import judge_trajectory
@@ -24,7 +27,7 @@ T = TypeVar("T")
 
 def build_report(
     implementation: str,
-    environments: Sequence[Any],
+    environments: Mapping[str, Any],
     clauses: Mapping[str, str],
     records: Iterable[Record],
     cases: Sequence[Mapping[str, Any]],
@@ -33,13 +36,12 @@ def build_report(
 ) -> dict[str, Any]:
     """The report as plain JSON data; infinite and undefined numbers become ``null``.
 
-    ``cases`` are made by `case_entry`. ``run`` is how it was started and whether it finished. ``unmatched`` are the
-    expectations that cover no test.
+    ``environments`` are those of the targets, by name. ``cases`` are made by `case_entry`. ``run`` is how it was
+    started and whether it finished. ``unmatched`` are the expectations that cover no test.
     """
-    known = [environment for environment in environments if isinstance(environment, dict)]
     report = {
         "schema": SCHEMA,
-        "environment": known[0] if known else None,
+        "environment": _environment({name: told for name, told in environments.items() if isinstance(told, dict)}),
         "implementation": implementation,
         "run": dict(run),
         "clauses": [_clause(clause, statement, list(records)) for clause, statement in sorted(clauses.items())],
@@ -47,6 +49,15 @@ def build_report(
         "unmatched_expectations": list(unmatched),
     }
     return _finite(report)  # type: ignore[no-any-return]
+
+
+def _environment(known: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The first target's, with the devices and flags of all; ``None`` if none was described."""
+    if not known:
+        return None
+    own = ("platform", "device_kind", "device_count", "xla_flags", "libtpu_init_args")
+    targets = {name: {key: told[key] for key in own} for name, told in known.items()}
+    return {**next(iter(known.values())), "targets": targets}
 
 
 def _clause(clause: str, statement: str, records: list[Record]) -> dict[str, Any]:
@@ -115,6 +126,8 @@ def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[ReferenceT
         "forward_collectives": _collectives(seen.programs.forward),
         "collectives": _collectives(seen.programs.step),
         "memory": _memory(seen.programs.step, seen.start.layouts),
+        "schedule": _schedule(seen.programs.step),
+        "usual": _usual(seen.programs.usual),
         "flops": _known(seen.programs.step.flops),
         "compile_seconds": _known(seen.programs.step.compile_seconds),
     }
@@ -133,8 +146,29 @@ def _memory(step: Program, state: Layouts) -> dict[str, int] | None:
     """The step's buffers beside the state that it takes; ``None`` where the step was not compiled."""
     if isinstance(step.compile_seconds, Unseen):
         return None
-    held, buffers = _known(state.state_bytes), _known(step.memory)
-    return ({} if held is None else {"state": held}) | ({} if buffers is None else asdict(buffers))
+    held = _known(state.state_bytes)
+    return ({} if held is None else {"state": held}) | _buffers(step)
+
+
+def _buffers(program: Program) -> dict[str, int]:
+    """The sizes that its compiler tells."""
+    buffers = _known(program.memory)
+    return {} if buffers is None else {name: size for name, size in asdict(buffers).items() if size is not None}
+
+
+def _schedule(step: Program) -> dict[str, Any] | None:
+    """Bytes on the wire by what could run meanwhile, and what loops copy; ``None`` where no schedule was looked at."""
+    flights, copies = _known(step.flights), _known(step.loop_copies)
+    if flights is None or copies is None:
+        return None
+    copied = [product_of(copy.shape.bytes, copy.executions) for copy in copies]
+    return asdict(overlap(flights)) | {"copied_in_loops": reduce(sum_of, [0, *copied])}
+
+
+def _usual(step: Program) -> dict[str, Any] | None:
+    """The step at the default precision of products; ``None`` where it was not compiled."""
+    collectives = _collectives(step)
+    return None if collectives is None else {"collectives": collectives, "memory": _buffers(step)}
 
 
 def _problem(seen: Observation) -> str | None:

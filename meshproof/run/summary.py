@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from io import StringIO
 from typing import Any
 
@@ -25,7 +25,8 @@ def write_summary(
     terminal.section("conformance")
     terminal.write_line(describe_stack(report["environment"]))
     strategies = {case["id"]: case["strategy"] for case in report["cases"]}
-    terminal.write_line(render(matrix(records, strategies), terminal))
+    targets = {case["id"]: case["target"] for case in report["cases"]}
+    terminal.write_line(render(matrix(records, strategies, targets), terminal))
     worst = max((record for record in records if record.margin is not None), key=_margin, default=None)
     if worst is not None:
         terminal.write_line(f"worst margin (observed / allowed): {worst.margin:.3g} in {worst.id}")
@@ -67,18 +68,23 @@ def expected(records: list[Record]) -> list[str]:
     return [f"{label}: {_tests(count)} {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
 
 
-def matrix(records: list[Record], strategies: dict[str, str]) -> Table:
-    """Strategy × clause group: the number of tests by status."""
+def matrix(records: list[Record], strategies: Mapping[str, str], targets: Mapping[str, str]) -> Table:
+    """Strategy × clause group, on each target if there are several: the number of tests by status."""
     groups = list(dict.fromkeys(record.clause.partition("-")[0] for record in sorted(records, key=_clause)))
-    table = Table("strategy", *groups, "bytes/theory", "worst margin", box=None, pad_edge=False, header_style="bold")
-    for strategy in dict.fromkeys(strategies.values()):
-        own = [record for record in records if record.case and strategies[record.case] == strategy]
+    where = ["target"] if len({*targets.values()}) > 1 else []
+    columns = ("strategy", *where, *groups, "bytes/theory", "worst margin")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    order = list(dict.fromkeys(strategies.values()))
+    rows = {(strategies[case], targets[case]): None for case in strategies}
+    for strategy, target in sorted(rows, key=lambda row: order.index(row[0])):
+        chosen = {case for case in strategies if (strategies[case], targets[case]) == (strategy, target)}
+        own = [record for record in records if record.case in chosen]
         margins = [record.margin for record in own if record.margin is not None]
         ratios = [record.ratio for record in own if record.ratio is not None]
         ratio = max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
         cells = [_cell([record for record in own if record.clause.startswith(f"{group}-")]) for group in groups]
         shown = ("" if ratio is None else f"{ratio:.3f}", f"{max(margins):.3g}" if margins else "")
-        table.add_row(strategy, *cells, *shown)
+        table.add_row(strategy, *([target] if where else []), *cells, *shown)
     return table
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
-from meshproof.targets import Target
+from meshproof.targets import Target, read_target
 
 PACKAGES = {"gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"), "tpu": ("libtpu",)}
 """What has the compiler of each kind of target. ``meshproof[gpu]`` and ``meshproof[tpu]`` bring them."""
 
 EXTRAS = {"gpu": "cuda13-local", "tpu": "tpu"}
 """The extra of JAX that asks for them in its own release."""
+
+
+def compilers(names: Iterable[str]) -> tuple[str, ...]:
+    """What must be installed beside JAX to compile for these targets. Raises ``ValueError`` for an unknown one."""
+    kinds = dict.fromkeys(target.kind for target in map(read_target, names) if target.compiles_only)
+    return tuple(f"jax[{EXTRAS[kind]}]" for kind in kinds)
 
 
 def missing(target: Target) -> str:

@@ -4,6 +4,7 @@ Each fault is judged by the suites on every target whose compiler is installed h
 """
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
+from meshproof.comparison import compare
 from meshproof.targets import read_target
 from meshproof.targets.packages import missing
 from tests.accelerated import CAUGHT_BY, strategies
@@ -22,18 +24,23 @@ TARGETS = ("gpu:h200:8", "tpu:v5e:2x4")
 strategies()
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """The record of one run of the suites on all of them, for all targets."""
+def run_suites(path, implementation, *options, expected, **variables):
+    """The record of a run of the suites on every target that has its compiler here."""
     targets = [name for name in TARGETS if not missing(read_target(name))]
     if not targets:
         pytest.skip(f"no compiler: {missing(read_target(TARGETS[0]))}")
-    path = tmp_path_factory.mktemp("accelerated") / "report.json"
     chosen = [word for name in targets for word in ("--target", name)]
-    command = [sys.executable, "-m", "pytest", "suites", "--impl", "tests.accelerated", *chosen, "-q", "--tb=no"]
-    run = subprocess.run([*command, "--conformance-report", str(path)], capture_output=True, text=True)
-    assert run.returncode == 1, run.stdout + run.stderr
+    command = [sys.executable, "-m", "pytest", "suites", "--impl", implementation, *chosen, "-q", "--tb=no", *options]
+    told = {"capture_output": True, "text": True, "env": os.environ | variables}
+    run = subprocess.run([*command, "--conformance-report", str(path)], **told)
+    assert run.returncode == expected, run.stdout + run.stderr
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """What was found of all faults."""
+    return run_suites(tmp_path_factory.mktemp("accelerated") / "report.json", "tests.accelerated", expected=1)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +101,17 @@ def test_numbers_are_not_exercised(tests):
     numbers = [test for case, _, clause, test in tests if clause.startswith("NUM") and case.startswith("healthy")]
     assert numbers and {test["status"] for test in numbers} == {"not-exercised"}
     assert all("only compiles" in test["message"] for test in numbers)
+
+
+def test_memory_that_grows_with_an_upgrade_is_regressed(tmp_path):
+    """marin#5394 rebuilt small: both runs are green, and their comparison names the bytes, on every target."""
+    chosen = ("tests.accelerated.grown", "-k", "memory or in_place")
+    before = run_suites(tmp_path / "before.json", *chosen, expected=0)
+    comparison = compare(before, run_suites(tmp_path / "after.json", *chosen, expected=0, GROWN="1"))
+    worse = [each for each in comparison.differences if each.change == "regressed"]
+    found = {(each.case.partition("@data=8:")[2], each.place) for each in worse}
+    assert {(target, "temporary") for target in before["environment"]["targets"]} <= found
+    assert comparison.exit_code() == 1 and not comparison.cannot_tell
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told of the target's devices", "told of the host's"])

@@ -133,6 +133,6 @@ def test_no_schedule_is_refused(text: str, problem: str) -> None:
 
 def test_a_program_that_moves_nothing_exposes_nothing() -> None:
     """Of nothing, all is hidden; of an unknown number of executions, no share is known."""
-    assert overlap([]) == Overlap(0, 0, {})
+    assert overlap([]) == Overlap(0, 0, {}, 0)
     assert overlap([]).share == 1.0
     assert overlap(flights(stored("gpu-0.12.0.1-loops"), MESH)).share is None

@@ -5,7 +5,7 @@ import pytest
 from meshproof.measures.pipeline_schedules import count
 
 from .applicability import pipelined
-from .twins import share_truth
+from .twins import needs_size, share_truth
 
 
 def frees_early(case):
@@ -35,8 +35,9 @@ def test_live_activations(case, cases, observation, observe_also, judge):
     source = f"theory: one for each microbatch of {twin.id}"
     judge.equal("activations live at once in GPipe", whole.live, whole.microbatches, "activations", source)
     step, other = observation.programs.step, observe_also(twin).programs.step
-    activation = bytes_sent(step, judge)
-    saved = (judge.see(other.memory).temporary - judge.see(step.memory).temporary) / activation
+    activation, held = bytes_sent(step, judge), judge.see(other.memory).temporary
+    needs_size(case, held, judge)
+    saved = (held - judge.see(step.memory).temporary) / activation
     fewer = whole.held - own.held
     if fewer > 0:
         judge.margin(fewer - 0.5, max(saved, 0.0))

@@ -12,7 +12,7 @@ def test_parameters_are_gathered_once(case, observation, judge):
     """Every byte of a sharded parameter MUST be all-gathered once, and every byte of its gradient reduce-scattered
     once, per step (or per microbatch). (With recomputation, a parameter may be gathered twice. A parameter-sized
     all-reduce is only admitted as the target's realisation of reduce-scatter, and not at all where collectives are
-    written by hand.)"""
+    written by hand; of a target that only compiles COM-13 judges what that costs.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "parameters"}
     lanes = [t for t in lanes_of(case, judge.see(observation.programs.step.collectives), budget) if t.lane[1] in axes]
@@ -22,7 +22,8 @@ def test_parameters_are_gathered_once(case, observation, judge):
         f"{entry.realized_as}; budget: {'; '.join(map(str, traffic.lines))}"
         for traffic in lanes
         for entry in traffic.entries
-        if case.contract.explicit and not entry.realized_as.removeprefix("fusion ").startswith(entry.operation)
+        if case.contract.explicit and not case.compiles_only
+        if not entry.realized_as.removeprefix("fusion ").startswith(entry.operation)
     )
     derived = theory(case, observation, judge)
     judge.clear([*derived.gathers(), *derived.scatters()])

@@ -3,6 +3,7 @@
 import pytest
 
 from .applicability import both, moves, pipelined, splits_not, unless
+from .twins import needs_size
 
 
 def peak(program, judge):
@@ -39,6 +40,7 @@ def test_sharding_lowers_the_peak(case, cases, observation, observe_also, judge)
     if shapes(observation, judge) != shapes(seen, judge):
         judge.counterpart(None, f"data parallel form of parameters of these shapes, which those of {twin.id} have not,")
     own, whole = peak(observation.programs.step, judge), peak(seen.programs.step, judge)
+    needs_size(case, whole, judge)
     judge.margin(own, whole)
     if own >= whole:
         judge.at_most("peak of the step", own, whole - 1, "bytes per device", f"less than that of {twin.id}")

@@ -17,6 +17,10 @@ from meshproof.observing.observation import Observation
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.subject import STEPS
 
+SMALL = 128 << 20
+"""Bytes: the VMEM of a TPU v5e or v6e, the most on-chip memory of the known chips (Scaling Book, "How to think about
+TPUs"). What fits there is not in the temporary memory that a compiler tells."""
+
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:
     """The same trainer without accumulation, or else another form of it with the same contract."""
@@ -37,6 +41,14 @@ def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
         if replace(other.contract, step=None, explicit=False) == whole and share_truth(case, other)
     ]
     return min(alike, key=lambda other: other.strategy.name != case.strategy.name, default=None)
+
+
+def needs_size(case: Case, held: int, judge: Judge) -> None:
+    """Ends the test as not supported where a compiler for accelerators has so little memory to lay out: nobody saves
+    what fits the chip's own buffers, and tiles and alignment outweigh what should be saved."""
+    if case.compiles_only and held < SMALL:
+        told = f"{held:,} bytes are too few for this target to save: what fits its on-chip memory costs nothing"
+        judge.see(NotSupported(f"{told}; judge a size of {SMALL:,} bytes or more, as of reference_impl.sizes.gpt_124m"))
 
 
 def share_truth(case: Case, other: Case) -> bool:

@@ -1,4 +1,4 @@
-"""Values followed to where they are computed: through copies, into fusions and calls, out of them, and out of loops."""
+"""Values followed to where they are computed: through copies and loops, into fusions and calls, and out of them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,8 @@ class Reached(NamedTuple):
         if instruction.opcode != "get-tuple-element":
             return None
         whole = self.operand(0)
+        if whole.instruction.opcode == "while":
+            return _before(whole.instruction, instruction.tuple_index)
         if whole.instruction.opcode in _ENTERED:
             root = whole.into(whole.instruction.called.root)
             return root.operand(instruction.tuple_index) if root.instruction.opcode == "tuple" else None
@@ -69,15 +71,18 @@ class Reached(NamedTuple):
 
 
 def _before_loop(taken: Instruction) -> Reached | None:
-    """What an element of a loop's tuple was before the first iteration, if every iteration hands it on untouched."""
-    body, index = taken.computation, taken.tuple_index
-    loop = body.only_caller
-    if loop is None or loop.opcode != "while" or body.root.opcode != "tuple":
+    """What an element of the tuple in a loop's body was before the first iteration."""
+    loop = taken.computation.only_caller
+    if loop is None or loop.opcode != "while" or taken.operand(0).opcode != "parameter":
         return None
-    handed_on, initial = body.root.operand(index), loop.operand(0)
-    is_kept = all(_is_element_of_parameter(each) for each in (taken, handed_on)) and handed_on.tuple_index == index
-    return Reached(initial.operand(index)) if is_kept and initial.opcode == "tuple" else None
+    return _before(loop, taken.tuple_index) if loop.callees["body"] == [taken.computation] else None
 
 
-def _is_element_of_parameter(value: Instruction) -> bool:
-    return value.opcode == "get-tuple-element" and value.operand(0).opcode == "parameter"
+def _before(loop: Instruction, index: int) -> Reached | None:
+    """What an element of a loop's tuple is before, in and after it, if every iteration hands it on untouched."""
+    [body], initial = loop.callees["body"], loop.operand(0)
+    if body.root.opcode != "tuple" or initial.opcode != "tuple":
+        return None
+    handed_on = body.root.operand(index)
+    is_kept = handed_on.opcode == "get-tuple-element" and handed_on.operand(0).opcode == "parameter"
+    return Reached(initial.operand(index)) if is_kept and handed_on.tuple_index == index else None

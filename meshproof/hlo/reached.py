@@ -51,6 +51,18 @@ class Reached(NamedTuple):
                 return at
             at = before
 
+    @property
+    def carried(self) -> Reached | None:
+        """What an element of a loop's tuple, in its body or after it, was before the first iteration."""
+        if self.instruction.opcode != "get-tuple-element":
+            return None
+        whole = self.instruction.operand(0)
+        loop = whole if whole.opcode == "while" else whole.computation.only_caller
+        if loop is None or loop.opcode != "while" or whole.opcode not in ("while", "parameter"):
+            return None
+        initial = loop.operand(0)
+        return Reached(initial.operand(self.instruction.tuple_index)) if initial.opcode == "tuple" else None
+
     def _across_a_border(self) -> Reached | None:
         """From a fusion to its root, from a parameter to its argument, from what a loop keeps to what it was given."""
         instruction = self.instruction
@@ -62,27 +74,18 @@ class Reached(NamedTuple):
         if instruction.opcode != "get-tuple-element":
             return None
         whole = self.operand(0)
-        if whole.instruction.opcode == "while":
-            return _before(whole.instruction, instruction.tuple_index)
         if whole.instruction.opcode in _ENTERED:
             root = whole.into(whole.instruction.called.root)
             return root.operand(instruction.tuple_index) if root.instruction.opcode == "tuple" else None
-        return _before_loop(instruction)
+        return self.carried if _is_kept(instruction) else None
 
 
-def _before_loop(taken: Instruction) -> Reached | None:
-    """What an element of the tuple in a loop's body was before the first iteration."""
-    loop = taken.computation.only_caller
-    if loop is None or loop.opcode != "while" or taken.operand(0).opcode != "parameter":
-        return None
-    return _before(loop, taken.tuple_index) if loop.callees["body"] == [taken.computation] else None
-
-
-def _before(loop: Instruction, index: int) -> Reached | None:
-    """What an element of a loop's tuple is before, in and after it, if every iteration hands it on untouched."""
-    [body], initial = loop.callees["body"], loop.operand(0)
-    if body.root.opcode != "tuple" or initial.opcode != "tuple":
-        return None
-    handed_on = body.root.operand(index)
-    is_kept = handed_on.opcode == "get-tuple-element" and handed_on.operand(0).opcode == "parameter"
-    return Reached(initial.operand(index)) if is_kept and handed_on.tuple_index == index else None
+def _is_kept(taken: Instruction) -> bool:
+    """Whether every iteration of the loop that an element is taken from, inside or after it, hands it on untouched."""
+    whole = taken.operand(0)
+    body = whole.callees["body"][0] if whole.opcode == "while" else taken.computation
+    if body.root.opcode != "tuple":
+        return False
+    handed_on = body.root.operand(taken.tuple_index)
+    is_element = handed_on.opcode == "get-tuple-element" and handed_on.operand(0).opcode == "parameter"
+    return is_element and handed_on.tuple_index == taken.tuple_index

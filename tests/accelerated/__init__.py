@@ -109,11 +109,11 @@ def strategies():
     """The healthy one, and one strategy per fault."""
     return [
         plant("healthy_scanned"),
-        plant("healthy_unless_on_a_cpu", trainer=DroppedOnCpu),
+        plant("healthy_unless_on_a_cpu", trainer=DroppedOnCpu, overlap=None),
         plant("summed_whole_on_the_wire", "COM-13", gather=summed_whole, explicit=False),
         plant("gathered_in_float32", "COM-11", gather=gathered_wide),
         plant("gathered_before_the_loop", "COM-11", layers=gathered_before_the_loop, gather=lambda w: w),
-        plant("too_large", "MEM-8", depth=MANY, budgeted=False),
+        plant("too_large", "MEM-8", depth=MANY, budgeted=False, overlap=None),
         plant("waits_for_each_gather", "COM-12", trainer=WaitingForEachGather),
         plant("copied_in_the_loop", "MEM-7", trainer=CopiedInTheLoop),
         plant("recomputation_undone", "COM-11", recompute=lambda body: body),

@@ -35,7 +35,7 @@ class Trainer:
     """The healthy one. A fault replaces one of its members."""
 
     framework, model = "jax", "scanned"
-    depth, rematerialises, explicit, budgeted = 4, True, True, True
+    depth, rematerialises, explicit, budgeted, overlap = 4, True, True, True, 0.2
 
     def __init__(self, name, **members):
         self.name = name
@@ -70,7 +70,7 @@ class Trainer:
             compute_dtype="bfloat16",
             rematerialises=self.rematerialises,
             best_on_wire=True,
-            overlap=0.2,
+            overlap=self.overlap,
         )
 
     def gather(self, w):

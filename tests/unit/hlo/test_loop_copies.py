@@ -55,7 +55,22 @@ COPY = "%c1 = f32[64]{0} copy(%x)"
 )
 def test_a_copy_in_a_loop_is_found(lines: str, count: int) -> None:
     """A copy, one that a fusion makes, and an asynchronous one; a prefetch into another memory is none."""
-    assert [(copy.executions, copy.shape.bytes) for copy in copies_in_loops(looped(lines), 256)] == [(5, 256)] * count
+    found = [(copy.executions, copy.shape.bytes, copy.argument) for copy in copies_in_loops(looped(lines), 256)]
+    assert found == [(5, 256, 0)] * count
+
+
+@pytest.mark.parametrize(
+    ("before", "argument"),
+    [
+        ("%u = f32[64]{0} dynamic-update-slice(%x, %one, %i)\n  %c = f32[64]{0} copy(%u)", 0),
+        ("%u = f32[64]{0} negate(%x)\n  %c = f32[64]{0} copy(%u)", None),
+    ],
+    ids=["changed in part", "computed of it"],
+)
+def test_what_is_copied_is_told(before: str, argument: int | None) -> None:
+    """An argument that the loop carries is one after its parts were changed; what is computed of it is not."""
+    [copy] = copies_in_loops(looped(f"%one = f32[1]{{0}} slice(%x), slice={{[0:1]}}\n  {before}"), 256)
+    assert copy.argument == argument
 
 
 def test_small_copies_and_those_outside_are_not() -> None:
@@ -70,11 +85,9 @@ def test_state_copied_in_a_real_loop_is_found() -> None:
     """One copy of a carried stack of parameters, planted in the body of a real TPU loop, is the one that is found."""
     text = stored("tpu-0.12.0.1-scanned_layers")
     assert copies_in_loops(text, 100_000) == ()
-    body = text.split(", body=%")[1].split(",")[0].split()[0]
-    opened = next(line for line in text.splitlines() if line.startswith(f"%{body} "))
-    parameter = text.split(opened)[1].splitlines()[1]
-    name = parameter.split()[0]
-    planted = f"{parameter}\n  %whole = f32[6,128,512]{{2,1,0}} get-tuple-element({name}), index=1\n"
-    planted += "  %spoil = f32[6,128,512]{2,1,0} copy(%whole)"
+    parameter = next(line for line in text.splitlines() if line.startswith("  %wide.param.4 = "))
+    planted = f"{parameter}\n  %whole = bf16[6,256,512]{{2,1,0}} get-tuple-element(%wide.param.4), index=7\n"
+    planted += "  %spoil = bf16[6,256,512]{2,1,0} copy(%whole)"
     [copy] = copies_in_loops(text.replace(parameter, planted, 1), 100_000)
-    assert (copy.name, copy.shape.dimensions, copy.executions) == ("spoil", (6, 128, 512), 6)
+    assert (copy.name, copy.shape.dimensions, copy.executions) == ("spoil", (6, 256, 512), 6)
+    assert copy.argument == 0

@@ -20,6 +20,7 @@ from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.observing.observation import Observation
+from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
 from meshproof.targets import EXAMPLES, read_target
 from meshproof.targets.packages import missing
@@ -176,6 +177,18 @@ def evaluation_of(
 def cases(conformance: Conformance) -> list[Case]:
     """Every case of the implementation."""
     return conformance.cases
+
+
+@pytest.fixture
+def flags(conformance: Conformance) -> dict[str, str]:
+    """The compiler flags that the user has set, name to value."""
+    return conformance.flags
+
+
+@pytest.fixture
+def flag_problems(conformance: Conformance) -> Callable[[Case], Seen[dict[str, str]]]:
+    """What is wrong with each flag, by the train step of a case."""
+    return lambda case: conformance.unflagged[case.target].flag_problems(case.id, conformance.flags)
 
 
 @pytest.fixture

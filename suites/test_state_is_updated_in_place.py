@@ -1,4 +1,4 @@
-"""What a loop carries of the state is changed where it lies: a copy in each turn costs its bytes as often."""
+"""What a loop carries of the state is changed in place: a copy in each turn costs its bytes as often."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
 
 
 def needs_size(case: Case, held: int, judge: Judge) -> None:
-    """Ends the test as not supported where a compiler for accelerators has so little memory to lay out: nobody saves
+    """Ends the test as not supported where a compiler for accelerators allocates so little: nobody saves
     what fits the chip's own buffers, and tiles and alignment outweigh what should be saved."""
     if case.compiles_only and held < SMALL:
         told = f"{held:,} bytes are too few for this target to save: what fits its on-chip memory costs nothing"

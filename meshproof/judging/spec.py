@@ -17,6 +17,7 @@ GROUPS = {
     "COM": "Communication",
     "MEM": "Memory",
     "CMP": "Compilation",
+    "FLG": "Compiler flags",
     "PIP": "Pipelines",
     "ERR": "Errors",
     "ACC": "Gradient accumulation",

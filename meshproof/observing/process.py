@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -31,6 +31,7 @@ from meshproof.files import replace_pickle
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Failed, Seen
 from meshproof.targets import HOST
+from meshproof.targets.flags import FLAG_VARIABLES
 
 QUICK_CODE = [
     "--xla_backend_optimization_level=0",
@@ -55,6 +56,7 @@ NO_HARDWARE = {
 processes may load libtpu."""
 
 NAMES = {"environment": "a description of the stack", "observation": "an observation", "truth": "a truth"}
+NAMES |= {"flags": "what compiler flags do"}
 """What is asked for, in the words of a message."""
 
 
@@ -64,7 +66,7 @@ class Settings:
 
     Compiled programs are shared within the run: several cases have the same forward pass, gradients or ``init``.
     ``compile_cache`` names a folder that keeps them for the next run too. ``case_timeout`` are the seconds that a
-    process has to start, and then for each answer.
+    process has to start, and then for each answer. Without ``user_flags``, no compiler flag of the environment is set.
     """
 
     implementation: str
@@ -72,6 +74,7 @@ class Settings:
     directory: str
     compile_cache: str | None = None
     case_timeout: float = CASE_TIMEOUT
+    user_flags: bool = True
 
     @property
     def compiled(self) -> Path:
@@ -87,6 +90,8 @@ class Settings:
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
+        if not self.user_flags:
+            variables |= dict.fromkeys(FLAG_VARIABLES, "")
         if target != "native":
             variables["JAX_PLATFORMS"] = "cpu"
             flags = QUICK_CODE if target == "cpu" else COMPILE_ONLY
@@ -119,6 +124,10 @@ class Observer:
     def evaluation(self, case_id: str, parameters: Tree) -> Seen[Evaluation]:
         """What the truth of a case says of these parameters, over the evaluation set."""
         return cast("Seen[Evaluation]", self.of_case("evaluation", case_id, parameters))
+
+    def flag_problems(self, case_id: str, flags: Mapping[str, str]) -> Seen[dict[str, str]]:
+        """What is wrong with each compiler flag, by the train step of a case; of a process that has none set."""
+        return cast("Seen[dict[str, str]]", self.of_case("flags", case_id, flags))
 
     def of_case(self, ask: str, case_id: str, given: Any) -> Any:
         """The answer to a request that no other process makes."""

@@ -19,10 +19,11 @@ from meshproof.files import replace_bytes, replace_pickle
 from meshproof.observing.brought_truth import BroughtTruths, evaluate
 from meshproof.observing.compile_only import observe_compile_only
 from meshproof.observing.compilers import Compiler
+from meshproof.observing.flags import observe_flags
 from meshproof.observing.layouts import memories
 from meshproof.observing.members import origin
 from meshproof.observing.observation import Outcome
-from meshproof.observing.seen import Facet, Failed, NotExercised
+from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.session import observe
 from meshproof.observing.stack import describe, describe_target
 from meshproof.targets import read_target
@@ -66,6 +67,8 @@ class Server:
         if request["ask"] == "observation":
             return observed(case) if self.compiler is None else compiled(case, self.compiler)
         given = pickle.loads(Path(request["given"]).read_bytes())
+        if request["ask"] == "flags":
+            return flags_seen(case, given, self.compiler)
         if request["ask"] == "evaluation":
             return evaluate(case, given)
         return self.truths.train(case, given, Path(request["observation"]))
@@ -82,6 +85,14 @@ def compiled(case: Case, compiler: Compiler) -> Outcome:
         return observe_compile_only(case, compiler)
     except Exception as error:
         return Failed(f"no abstract state could be made: {type(error).__name__}: {error} ({origin(error)})")
+
+
+def flags_seen(case: Case, flags: dict[str, str], compiler: Compiler | None) -> Seen[dict[str, str]]:
+    """What is wrong with each flag, or why that cannot be told."""
+    try:
+        return observe_flags(case, flags, compiler)
+    except Exception as error:
+        return Failed(f"the train step of {case.id} was not compiled: {type(error).__name__}: {error}")
 
 
 def observed(case: Case) -> Outcome:

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +30,7 @@ from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
 from meshproof.run.progress import SignOfLife, forecast
 from meshproof.run.recording import build_report, case_entry
 from meshproof.run.summary import never_exercised, nothing_exercised, write_summary
+from meshproof.targets.flags import flags_set
 
 NAME = "meshproof"
 
@@ -53,6 +54,7 @@ class Conformance:
         self.begun = False
         self.record: dict[str, Any] | None = None
         self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
+        self.flags = flags_set(os.environ)
 
     @cached_property
     def settings(self) -> Settings:
@@ -74,6 +76,11 @@ class Conformance:
     def observers(self) -> dict[str, Observer]:
         """An observing process for each target."""
         return {target: Observer(self.settings, target) for target in self.targets}
+
+    @cached_property
+    def unflagged(self) -> dict[str, Observer]:
+        """For each target a process whose environment sets no compiler flag."""
+        return {target: Observer(replace(self.settings, user_flags=False), target) for target in self.targets}
 
     @cached_property
     def truths(self) -> Truths:
@@ -268,8 +275,9 @@ class Conformance:
         """End the observing processes and delete the observations."""
         if self.sign:
             self.sign.stop()
-        for observer in self.__dict__.get("observers", {}).values():
-            observer.close()
+        for started in ("observers", "unflagged"):
+            for observer in self.__dict__.get(started, {}).values():
+                observer.close()
         if not self.is_worker:
             shutil.rmtree(self.directory, ignore_errors=True)
             if self.compiled:

@@ -6,6 +6,7 @@ import pytest
 
 from meshproof.hlo import best_wire_bytes
 from meshproof.hlo.wire import devices_of
+from meshproof.measures.traffic import SLICED
 from meshproof.targets import read_target
 
 from .applicability import both, compiled_only, distributed
@@ -25,7 +26,7 @@ def least_bytes(case, seen):
         planned[entry.axes] -= entry.bytes if entry.operation == "all-reduce" else 0
     for entry in seen:
         devices = devices_of(entry.axes, case.mesh)
-        is_sliced = entry.operation != "all-reduce" and "all-reduce" in entry.realized_as.split()
+        is_sliced = entry.operation != "all-reduce" and entry.realized_as.endswith(SLICED)
         summed = min(entry.bytes, max(planned[entry.axes], 0)) if is_sliced else 0
         planned[entry.axes] -= summed
         scattered = best_wire_bytes(entry.operation, entry.bytes - summed, devices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from meshproof.comparison.cases import Pair, near
@@ -11,8 +12,11 @@ from meshproof.comparison.differences import Change, Difference, Kind
 SENT = 0.01
 """Relative change of bytes on the wire that is not reported, as in COM-13."""
 
+SYNCHRONOUS = "bytes of collectives without a start of their own"
+
 HIDDEN = 0.05
-"""Change of the share of bytes with a product behind them that is not reported."""
+"""Fall of the share of bytes with a product behind them that is not reported: schedulers choose. Where bytes became
+synchronous at the same time, `SENT` is."""
 
 
 def compare_accelerated(pair: Pair) -> Iterator[Difference]:
@@ -24,12 +28,12 @@ def compare_accelerated(pair: Pair) -> Iterator[Difference]:
     if absent := pair.presence("schedule", "step", old, new):
         yield absent
     elif old and new:
-        for key, what in (
-            ("synchronous", "bytes of collectives that nothing can hide"),
-            ("copied_in_loops", "bytes of large copies in loops"),
-        ):
-            yield from _more(pair, "schedule", f"step: {what}", [old[key], new[key]])
-        yield from _hidden(pair, *map(_share, (old, new)))
+        copied = [old["copied_in_loops"], new["copied_in_loops"]]
+        yield from _more(pair, "schedule", "step: bytes of large copies in loops", copied)
+        for fact in _more(pair, "schedule", f"step: {SYNCHRONOUS}", [old["synchronous"], new["synchronous"]]):
+            waits = fact.change == "regressed"
+            yield replace(fact, change="changed") if waits else fact
+            yield from _hidden(pair, _share(old), _share(new), waits)
 
 
 def _sent(program: Mapping[str, Any]) -> int | None:
@@ -52,8 +56,11 @@ def _share(schedule: Mapping[str, Any]) -> float | None:
     return schedule["hidden"] / schedule["bytes"] if schedule["bytes"] else 1.0  # type: ignore[no-any-return]
 
 
-def _hidden(pair: Pair, was: float | None, now: float | None) -> Iterator[Difference]:
+def _hidden(pair: Pair, was: float | None, now: float | None, waits: bool) -> Iterator[Difference]:
+    """A collective that nothing was behind loses nothing where it is written without a start of its own."""
     if was is not None and now is not None:
         change: Change = "same" if abs(now - was) <= HIDDEN else "changed" if now < was else "improved"
+        if waits and was - now > SENT:
+            change = "regressed"
         place = "step: share of bytes on the wire with a product behind them"
         yield pair.tell(change, "schedule", place, f"{was:.3f}", f"{now:.3f}")

@@ -77,11 +77,12 @@ class Reached(NamedTuple):
         if whole.instruction.opcode in _ENTERED:
             root = whole.into(whole.instruction.called.root)
             return root.operand(instruction.tuple_index) if root.instruction.opcode == "tuple" else None
-        return self.carried if _is_kept(instruction) else None
+        before = self.carried
+        return before if before is not None and _is_kept(instruction) else None
 
 
 def _is_kept(taken: Instruction) -> bool:
-    """Whether every iteration of the loop that an element is taken from, inside or after it, hands it on untouched."""
+    """Whether every iteration of the loop that an element is taken from, in it or after it, hands it on untouched."""
     whole = taken.operand(0)
     body = whole.callees["body"][0] if whole.opcode == "while" else taken.computation
     if body.root.opcode != "tuple":

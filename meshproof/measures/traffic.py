@@ -23,7 +23,7 @@ from meshproof.measures.verdicts import unequal
 HALVES = ("bf16", "f16")
 """Half as wide as float32, in a compiled program's words."""
 
-SLICED = ("all-reduce + dynamic-slice", "fusion all-reduce-scatter")
+SLICED = ("all-reduce + dynamic-slice", "all-reduce-start + dynamic-slice", "fusion all-reduce-scatter")
 """How a reduce-scatter ends that a compiler writes as an all-reduce, of which each device then takes its slice."""
 
 Lane = tuple[str, tuple[str, ...]]

@@ -3,9 +3,11 @@
 import pytest
 
 from meshproof.comparison import compare
+from meshproof.comparison.accelerators import SYNCHRONOUS
 from tests.comparing import ALL_REDUCE, CASES, MEMORY, changed, report, told
 
 TARGET = "tpu:v5e:2x4"
+HIDDEN = "step: share of bytes on the wire with a product behind them"
 MIB = 1 << 20
 SCHEDULE = {"bytes": 7168, "hidden": 3584, "exposed": {"backward": 3584}, "synchronous": 0, "copied_in_loops": 0}
 WIRED = {"collectives": [ALL_REDUCE | {"wire_bytes": 7168}], "memory": MEMORY | {"peak": 1 << 30}}
@@ -47,9 +49,10 @@ def test_what_only_compiles_can_be_compared():
             {"usual": WIRED | {"collectives": [ALL_REDUCE | {"wire_bytes": 14336}]}},
             [("regressed", "wire", "step at default precision: bytes on the wire")],
         ),
+        ({"schedule": SCHEDULE | {"synchronous": 3584}}, [("changed", "schedule", f"step: {SYNCHRONOUS}")]),
         (
-            {"schedule": SCHEDULE | {"synchronous": 3584}},
-            [("regressed", "schedule", "step: bytes of collectives that nothing can hide")],
+            {"schedule": SCHEDULE | {"synchronous": 3584, "hidden": 3484}},
+            [("regressed", "schedule", HIDDEN), ("changed", "schedule", f"step: {SYNCHRONOUS}")],
         ),
         (
             {"schedule": SCHEDULE | {"copied_in_loops": 9 * MIB}},
@@ -57,8 +60,9 @@ def test_what_only_compiles_can_be_compared():
         ),
         (
             {"schedule": SCHEDULE | {"hidden": 0, "exposed": {"backward": 7168}}},
-            [("changed", "schedule", "step: share of bytes on the wire with a product behind them")],
+            [("changed", "schedule", HIDDEN)],
         ),
+        ({"schedule": SCHEDULE | {"hidden": 3484}}, []),
         ({"schedule": SCHEDULE | {"hidden": None}}, []),
         ({"schedule": None}, [("gone", "schedule", "step")]),
     ],

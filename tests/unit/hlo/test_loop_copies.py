@@ -73,6 +73,27 @@ def test_what_is_copied_is_told(before: str, argument: int | None) -> None:
     assert copy.argument == argument
 
 
+def test_a_copy_in_a_branch_is_of_nothing_known() -> None:
+    """A branch takes from a tuple that is no loop's, and may return a smaller one."""
+    three = "(s32[], f32[64]{0}, f32[64]{0})"
+    branches = "".join(
+        f"""
+%{name} (b: {three}) -> (f32[64]) {{
+  %b = {three} parameter(0)
+  %y = f32[64]{{0}} get-tuple-element(%b), index=2
+  %z = f32[64]{{0}} copy(%y)
+  ROOT %r = (f32[64]{{0}}) tuple(%z)
+}}
+"""
+        for name in ("one", "two")
+    )
+    chosen = f"""%both = {three} tuple(%i, %x, %x)
+  %q = pred[] custom-call(%i), custom_call_target="x"
+  %f = (f32[64]{{0}}) conditional(%q, %both, %both), true_computation=%one, false_computation=%two"""
+    copies = copies_in_loops(looped(chosen).replace("%copying", f"{branches}\n%copying", 1), 256)
+    assert [copy.argument for copy in copies] == [None, None]
+
+
 def test_small_copies_and_those_outside_are_not() -> None:
     """What is smaller than asked for, or runs once, is left out; unknown trips make the number of copies unknown."""
     assert copies_in_loops(looped(COPY), 257) == ()

@@ -192,3 +192,14 @@ def test_sum_leaves_a_call_in_its_root_alone(root: str, operation: str) -> None:
         %g = f32[64]{{0}} get-tuple-element(%c), index=0
         ROOT %d = f32[32]{{0}} {OWN_SLICE.replace("%r", "%g")}"""
     assert {entry.operation for entry in census(called(root, calls), MESH)} == {operation}
+
+
+@pytest.mark.parametrize(
+    ("kept", "operations"), [("%o", {"all-reduce", "reduce-scatter"}), ("%n", {"all-reduce"}), ("%x", {"all-reduce"})]
+)
+def test_offset_is_followed_through_a_loop_before(kept: str, operations: set[str]) -> None:
+    """What a loop hands on untouched is after it what it was before: a second sum is sliced there, after the loop."""
+    after = f"""%after = u32[] get-tuple-element(%w), index=2
+    %q = f32[64]{{0}} all-reduce(%sum), {OVER_DATA}
+    ROOT %d = f32[32]{{0}} {OWN_SLICE.replace("%r", "%q").replace("%offset", "%after")}"""
+    assert {entry.operation for entry in census(in_loop(kept=kept, after=after), MESH)} == operations

@@ -44,11 +44,11 @@ def without(case: Case, cases: Sequence[Case], **promises: Any) -> Case | None:
 
 
 def needs_size(case: Case, held: int, judge: Judge) -> None:
-    """Ends the test as not supported where a compiler for accelerators allocates so little: nobody saves
-    what fits the chip's own buffers, and tiles and alignment outweigh what should be saved."""
+    """Ends the test as not supported where a compiler for an accelerator allocates little: nobody saves what fits the
+    chip's own buffers, and tiles and alignment outweigh what should be saved."""
     if case.compiles_only and held < SMALL:
-        told = f"{held:,} bytes are too few for this target to save: what fits its on-chip memory costs nothing"
-        judge.see(NotSupported(f"{told}; judge a size of {SMALL:,} bytes or more, as of reference_impl.sizes.gpt_124m"))
+        told = f"{held:,} bytes are too few to save some on this target: what fits its on-chip memory costs nothing"
+        judge.see(NotSupported(f"{told}; bring a size that takes {SMALL:,} bytes or more"))
 
 
 def share_truth(case: Case, other: Case) -> bool:

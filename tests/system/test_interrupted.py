@@ -64,5 +64,5 @@ def test_what_a_worker_judged_is_counted_though_it_sends_no_clauses():
     report = SimpleNamespace(nodeid=record.id, user_properties=[(NAME, asdict(record))])
     run = SimpleNamespace(sign=None, records={}, clauses={})
     Conformance.pytest_runtest_logreport(run, report)
-    told = build_report("trainers", [], run.clauses, run.records.values(), [], {})
+    told = build_report("trainers", {}, run.clauses, run.records.values(), [], {})
     assert [(clause["id"], clause["status"]) for clause in told["clauses"]] == [("NUM-1", "failed")]

@@ -45,15 +45,15 @@ def compiled(*flags):
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "XLA_FLAGS": " ".join(flags)}
     run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=True)
     *collectives, memory = run.stdout.splitlines()
-    *fixed, temporary = re.findall(r"=(\d+)", memory)
-    return collectives, fixed, int(temporary)
+    sizes = dict(re.findall(r"(\w+)=(\d+)", memory))
+    return collectives, [sizes[name] for name in ("arguments", "outputs", "aliased")], int(sizes["temporary"])
 
 
 def test_quick_code_is_of_the_same_program():
     """What is compiled quickly communicates and keeps what XLA's usual program does; temporary memory is within 1 %."""
     *quick, quick_memory = compiled(*QUICK_CODE)
     *usual, usual_memory = compiled()
-    assert len(quick[0]) >= 3 and len(quick[1]) == 3
+    assert len(quick[0]) >= 3
     assert quick == usual
     assert quick_memory == pytest.approx(usual_memory, rel=0.01)
 

@@ -85,7 +85,8 @@ def test_a_lost_file_is_noticed(tmp_path, lost):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
     settings = (tmp_path / "pyproject.toml").read_text()
-    planted = settings.replace('exclude = ["/b', f'exclude = ["{Path(lost).name}", "/b')
+    name = lost.rpartition("/")[2]
+    planted = settings.replace('exclude = ["/b', f'exclude = ["*{name}", "/b')
     (tmp_path / "pyproject.toml").write_text(planted)
     built = contents(build(tmp_path / "wheel", "--wheel", source=tmp_path))
     assert planted != settings and set(expected(tmp_path)) - set(built) == {lost}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -52,6 +53,19 @@ class Target:
     def compiles_only(self) -> bool:
         """Whether nothing can be run: the devices are known to their compiler alone."""
         return self.chip is not None
+
+    def bandwidth(self, axes: Iterable[str], mesh: Mapping[str, int]) -> float:
+        """Bytes per second between the devices of a group over these axes of a census: on the links, or the network.
+
+        The mesh takes the devices in their order, so that a group stays where its block of them fits: on one host of
+        GPUs, in one slice of TPUs.
+        """
+        assert self.chip
+        named = [axis.partition(":")[0] for axis in axes]
+        order = list(mesh)
+        block = prod(list(mesh.values())[min(map(order.index, named), default=len(order)) :])
+        together = self.shape[-1] if self.kind == "gpu" else prod(mesh.values()) // self.slices
+        return self.chip.link_bandwidth if together % block == 0 else self.chip.network_bandwidth
 
     @property
     def topology(self) -> str:

@@ -93,3 +93,25 @@ def test_a_compiler_of_another_release_is_named_with_both(monkeypatch):
 def test_the_host_needs_no_compiler():
     """Its own is in jaxlib."""
     assert packages.missing(read_target("cpu")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "axes", "is_link"),
+    [
+        ("gpu:h200:8", ("data",), True),
+        ("gpu:h200:2x8", ("data",), False),
+        ("gpu:h200:2x8", ("model",), True),
+        ("gpu:h200:2x8", ("data:(1)2",), False),
+        ("gpu:h200:4x4", ("model",), False),
+        ("tpu:v5e:4x4", ("data", "model"), True),
+        ("tpu:v5e:2x4:2", ("data",), False),
+        ("tpu:v5e:2x4:2", ("model",), True),
+        ("tpu:v5e:2x4:2", (), True),
+    ],
+)
+def test_what_leaves_a_host_or_a_slice_takes_the_network(name, axes, is_link):
+    """Groups of a mesh of 2 × 8 devices; what moves between none takes no time on either."""
+    target = read_target(name)
+    chip = target.chip
+    size = target.bandwidth(axes, {"data": 1 if name.endswith(":8") else 2, "model": 8})
+    assert size == (chip.link_bandwidth if is_link else chip.network_bandwidth)

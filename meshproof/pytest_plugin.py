@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         read_seconds(config.getoption("case_timeout"))
         check_required(required(config), config.rootpath)
         check_targets(config.getoption("target") or ())
+        check_selection(config.getoption("keyword"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
@@ -122,6 +123,16 @@ def check_targets(names: Iterable[str]) -> None:
     for problem in map(missing, map(read_target, names)):
         if problem:
             raise ValueError(problem)
+
+
+def check_selection(select: str) -> None:
+    """Raises ``ValueError`` for an invalid ``-k``: under xdist pytest would crash."""
+    from _pytest.mark.expression import Expression
+
+    try:
+        Expression.compile(select) if select else None
+    except SyntaxError as error:
+        raise ValueError(f"-k {select!r}: {error.msg}; expected the like of 'fsdp and not bf16'") from error
 
 
 def alone(item: pytest.Item) -> str:

@@ -144,12 +144,9 @@ def expected(files: Sequence[Path] | None) -> list[str]:
 
 
 def selection(select: str, target: Sequence[str] | None, impl: str | None) -> list[str]:
-    """pytest's arguments for a selection. Raises `ValueError` for an invalid ``-k``: under xdist pytest would crash."""
-    from _pytest.mark.expression import Expression
+    """pytest's arguments for a selection. Raises `ValueError` for an invalid ``-k``."""
+    from meshproof.pytest_plugin import check_selection
 
-    try:
-        Expression.compile(select) if select else None
-    except SyntaxError as error:
-        raise ValueError(f"-k {select!r}: {error.msg}; expected the like of 'fsdp and not bf16'") from error
+    check_selection(select)
     chosen = {"-k": [select] if select else [], "--target": target or [], "--impl": [impl] if impl else []}
     return [word for option, values in chosen.items() for value in values for word in (option, value)]

@@ -35,7 +35,11 @@ def compare_packages(new: Described, old: Described) -> list[Fact]:
 def _flat(environment: Described) -> dict[str, str]:
     if environment is None:
         return {}
-    facts = {name: value for name, value in environment.items() if name not in ("defaults", "packages")}
+    facts = {name: value for name, value in environment.items() if name not in ("defaults", "packages", "targets")}
+    facts |= {
+        f"target {name}": f"{told['device_count']} × {told['device_kind']}"
+        for name, told in environment.get("targets", {}).items()
+    }
     facts |= {f"default {name}": value for name, value in environment["defaults"].items()}
     return {name: str(value) for name, value in facts.items() if value is not None}
 

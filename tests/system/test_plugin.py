@@ -55,6 +55,14 @@ def test_an_unusable_implementation_is_one_error(implementation, words):
     assert_refused(run_suites("--impl", implementation), *words)
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_selection_that_is_none_is_refused(workers):
+    """Under xdist, too: the id of a case is no expression, because of its mesh."""
+    assert_refused(
+        run_suites("-k", "fsdp-jax-mlp@data=8", "-n", workers), "-k 'fsdp-jax-mlp@data=8'", "'fsdp and not bf16'"
+    )
+
+
 @pytest.mark.parametrize("word", ["FOO", "NUM-", "NUM-x", "num"])
 def test_what_no_suite_can_judge_is_not_required(word):
     """A group that is none, a clause without a number."""

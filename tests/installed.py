@@ -6,6 +6,7 @@ the stack, then a trainer, then the trainer with a fault. Ends with an error whe
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -67,7 +68,8 @@ def main(constraints):
         trainer.write_text(TRAINER, encoding="utf-8")
         judge = [meshproof, "check", "--impl", "my_trainer.meshproof"]
         said = run(*judge, "-n", "2", cwd=empty)
-        must("proved clauses", "24 proved" in said and "0 failed" in said, said)
+        proved = re.search(r"^clauses: 0 failed, .* (\d+) proved", said, re.MULTILINE)
+        must("24 proved clauses or more, and no failed one", proved and int(proved[1]) >= 24, said)
         trainer.write_text(BROKEN, encoding="utf-8")
         said = run(*judge, cwd=empty, code=1)
         alone = next((line for line in said.splitlines() if line.strip().startswith("run it alone: ")), "")

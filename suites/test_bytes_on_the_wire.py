@@ -6,7 +6,6 @@ import pytest
 
 from meshproof.hlo import best_wire_bytes
 from meshproof.hlo.wire import devices_of
-from meshproof.measures.traffic import SLICED
 from meshproof.targets import read_target
 
 from .applicability import both, compiled_only, distributed
@@ -26,7 +25,7 @@ def least_bytes(case, seen):
         planned[entry.axes] -= entry.bytes if entry.operation == "all-reduce" else 0
     for entry in seen:
         devices = devices_of(entry.axes, case.mesh)
-        is_sliced = entry.operation != "all-reduce" and entry.realized_as.endswith(SLICED)
+        is_sliced = entry.operation == "reduce-scatter" and entry.realized_as.startswith("all-reduce")
         summed = min(entry.bytes, max(planned[entry.axes], 0)) if is_sliced else 0
         planned[entry.axes] -= summed
         scattered = best_wire_bytes(entry.operation, entry.bytes - summed, devices)

@@ -111,6 +111,7 @@ def strategies():
         plant("healthy_scanned"),
         plant("healthy_unless_on_a_cpu", trainer=DroppedOnCpu, overlap=None),
         plant("summed_whole_on_the_wire", "COM-13", gather=summed_whole, explicit=False),
+        plant("summed_whole_though_by_hand", "COM-13", gather=summed_whole, best_on_wire=False),
         plant("gathered_in_float32", "COM-11", gather=gathered_wide),
         plant("gathered_before_the_loop", "COM-11", layers=gathered_before_the_loop, gather=lambda w: w),
         plant("too_large", "MEM-8", depth=MANY, budgeted=False, overlap=None),

@@ -35,7 +35,7 @@ class Trainer:
     """The healthy one. A fault replaces one of its members."""
 
     framework, model = "jax", "scanned"
-    depth, rematerialises, explicit, budgeted, overlap = 4, True, True, True, 0.2
+    depth, rematerialises, explicit, budgeted, overlap, best_on_wire = 4, True, True, True, 0.2, True
 
     def __init__(self, name, **members):
         self.name = name
@@ -69,7 +69,7 @@ class Trainer:
             explicit=self.explicit,
             compute_dtype="bfloat16",
             rematerialises=self.rematerialises,
-            best_on_wire=True,
+            best_on_wire=self.best_on_wire,
             overlap=self.overlap,
         )
 

@@ -9,6 +9,7 @@ from meshproof.cases import Case
 from meshproof.contract import Communication, Contract, leaves, nest, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import compare_traffic
+from suites.test_bytes_on_the_wire import least_bytes
 
 
 def test_the_first_pattern_that_matches_wins():
@@ -193,6 +194,33 @@ def test_a_scatter_in_place_of_a_budgeted_sum_counts_if_the_compiler_made_it():
     lines.append(Communication("reduce-scatter", ("data",), "gradients", 8))
     both = [entry(**scattered, derived=True), entry()]
     assert [lane.exact for lane in compare_traffic(both, lines)] == [True, True]
+
+
+@pytest.mark.parametrize("written", ["all-reduce + dynamic-slice", "all-reduce-start + dynamic-slice"])
+def test_a_sum_of_which_each_keeps_a_slice_is_the_budgeted_sum(written):
+    """ZeRO-1's, synchronous or not; where the budget scatters, it is the scatter."""
+    sliced = entry(operation="reduce-scatter", realized_as=written)
+    for operation in ("all-reduce", "reduce-scatter"):
+        [lane] = compare_traffic([sliced], [Communication(operation, ("data",), "gradients", 8)])
+        assert lane.exact and lane.lane == (operation, ("data",))
+
+
+@pytest.mark.parametrize(
+    ("written", "budget", "least"),
+    [
+        ("all-reduce + dynamic-slice", {"all-reduce": 800}, 1400),
+        ("all-reduce + dynamic-slice", {"all-reduce": 80}, 770),
+        ("all-reduce + dynamic-slice", {"reduce-scatter": 800}, 700),
+        ("fusion all-reduce-scatter", {"all-reduce": 800}, 700),
+        ("reduce-scatter", {"all-reduce": 800}, 700),
+    ],
+)
+def test_what_the_budget_sums_may_be_sent_as_a_sum(written, budget, least):
+    """No more of it than the budget says, and none that sends less: it would outweigh another's excess."""
+    lines = tuple(Communication(operation, ("data",), "gradients", size) for operation, size in budget.items())
+    case = SimpleNamespace(contract=Contract(step=lines), mesh={"data": 8})
+    scattered = entry(operation="reduce-scatter", realized_as=written, bytes=800)
+    assert [*least_bytes(case, [scattered])] == [least]
 
 
 def test_constants_are_no_data():

@@ -13,7 +13,7 @@ WORKS, DOES_NOTHING = "--xla_disable_hlo_passes=fusion", "--xla_cpu_enable_fast_
 def judged(flags):
     """The exit code of FLG-1 under these flags, and the problems that it names."""
     suite = "suites/test_flags_change_the_program.py"
-    command = [sys.executable, "-m", "pytest", suite, "--impl", "tests.implementations.kept", "-q", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", suite, "--impl", "tests.implementations.kept", "-q", "-rN"]
     variables = os.environ | {"XLA_FLAGS": flags}
     run = subprocess.run(command, capture_output=True, text=True, env=variables)
     return run.returncode, re.findall(r"^  - (.*)$", run.stdout, re.MULTILINE)

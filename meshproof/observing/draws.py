@@ -14,14 +14,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.contract import Batch, leaves
-from meshproof.observing.members import loss_of, state_and_metrics
+from meshproof.contract import Batch, ReferenceTrajectory, Step, Trajectory, leaves
+from meshproof.observing.members import canonical, loss_of, state_and_metrics
 from meshproof.observing.other_states import rekeyed, with_arrays_of
 from meshproof.observing.seen import Facet, NotSupported, Seen
+from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
 
 OTHER = 7919
 """By which counters and keys are other ones."""
+
+KEYS = 32
+"""Over how many keys the mean of what a step draws is taken: of a scalar its deviation is then known, and the difference
+of two such means exceeds six of its own deviations once in ten million runs (Student's t with 62 degrees of freedom)."""
 
 HOLDS_KEYS = NotSupported("its batches may hold the keys")
 
@@ -31,7 +36,8 @@ class Draws(Facet):
     """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
     place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``).
     ``reused`` is what JAX says of a key
-    that is used twice in a step, which it sees of typed keys alone."""
+    that is used twice in a step, which it sees of typed keys alone. ``spread`` is what `over_other_keys` sees, where a
+    single device is there to compare it with."""
 
     usual: Seen[float]
     other: Seen[float]
@@ -39,6 +45,7 @@ class Draws(Facet):
     shard: Seen[float]
     later: Seen[float]
     reused: Seen[tuple[str, ...]]
+    spread: Seen[ReferenceTrajectory]
 
 
 def observe_draws(subject: Subject) -> Draws:
@@ -52,7 +59,36 @@ def observe_draws(subject: Subject) -> Draws:
         shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards), 2)),
         later=subject.attempt(lambda: _later(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
+        spread=_spread(subject),
     )
+
+
+def over_other_keys(
+    trainer: Any, fresh: Callable[[], Any], batch: Any, gradients: bool
+) -> ReferenceTrajectory | NotSupported:
+    """Mean and deviation, over `KEYS` other keys and counters, of the loss of a step and, if asked for, the gradients.
+    ``fresh`` makes the state that each starts from."""
+    losses, drawn = [], []
+    for number in range(1, KEYS + 1):
+        state = rekeyed(fresh(), OTHER * number)
+        if gradients:
+            drawn.append(host(canonical(trainer.gradients(state, batch), "gradients")))
+        losses.append(loss_of(state_and_metrics(trainer.train_step(state, batch))[1]))
+    if np.ptp(losses) == 0:
+        return NotSupported("other keys and counters in its state change nothing that its step draws")
+
+    def trajectory(how: Callable[..., Any]) -> Trajectory:
+        of = {path: how([each[path] for each in drawn], axis=0) for path in (drawn or [{}])[0]}
+        return Trajectory(of, (Step(float(how(losses)), {}, {}),))
+
+    return ReferenceTrajectory(trajectory(np.mean), trajectory(np.std))
+
+
+def _spread(subject: Subject) -> Seen[ReferenceTrajectory]:
+    if not subject.case.is_own_judge:
+        return NotSupported("its run on one device is not its truth")
+    batch, gradients = subject.batches[0], subject.has("gradients")
+    return subject.attempt(lambda: over_other_keys(subject.strategy, subject.fresh, batch, gradients))
 
 
 def _loss(subject: Subject, state: Any, batch: Batch) -> float:

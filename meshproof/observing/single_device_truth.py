@@ -36,11 +36,11 @@ import jax
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, nest
+from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory, nest
 from meshproof.hlo.arrays import element_types
-from meshproof.observing.members import canonical, scalar, state_and_metrics
-from meshproof.observing.other_states import rekeyed
-from meshproof.observing.probes import Probe, place, probes, run, step_of
+from meshproof.observing.draws import over_other_keys
+from meshproof.observing.members import canonical, scalar
+from meshproof.observing.probes import Probe, place, probes, run
 from meshproof.observing.programs import stage
 from meshproof.observing.rounding import as_held, deviations, is_float, moved, widened
 from meshproof.observing.seen import Facet, NotSupported, Seen
@@ -58,9 +58,6 @@ billion runs (Student's t with 16 degrees of freedom)."""
 LARGE, LARGE_DRAWS, LARGE_WIDTH = 1 << 20, 4, 8.0
 """Of as many parameters each step takes long, and each leaf has elements enough to know a deviation by: a scalar's
 normal error exceeds those deviations once in a million runs (Student's t with 4 degrees of freedom)."""
-
-SPREAD = 16
-"""How many other random numbers a step that draws is tried with."""
 
 DRAWING = re.compile("threefry|rng_bit_generator")
 """What draws, in a program before it is compiled."""
@@ -180,22 +177,8 @@ class OneDevice:
 
     def spread(self) -> ReferenceTrajectory | NotSupported:
         """Mean and deviation of the first loss and the first gradients, over other random numbers."""
-        losses, gradients = [], []
-        for number in range(1, SPREAD + 1):
-            batch = place(self.trainer, nest(self.training.batches[0]))
-            state = rekeyed(self.trainer.load(nest(self.training.parameters)), 7919 * number)
-            if self.gradients:
-                gradients.append(host(canonical(self.trainer.gradients(state, batch), "gradients")))
-            state, metrics = state_and_metrics(self.trainer.train_step(state, batch))
-            losses.append(step_of(self.trainer, state, metrics, losses_alone=True).loss)
-        if np.ptp(losses) == 0:
-            return NotSupported("other keys and counters in its state change nothing that its step draws")
-        of = {path: [each[path] for each in gradients] for path in (gradients or [{}])[0]}
-        mean, deviation = ({path: how(values, axis=0) for path, values in of.items()} for how in (np.mean, np.std))
-        return ReferenceTrajectory(
-            Trajectory(mean, (Step(float(np.mean(losses)), {}, {}),)),
-            Trajectory(deviation, (Step(float(np.std(losses)), {}, {}),)),
-        )
+        start, batch = nest(self.training.parameters), place(self.trainer, nest(self.training.batches[0]))
+        return over_other_keys(self.trainer, lambda: self.trainer.load(start), batch, self.gradients)
 
 
 def lowered(trainer: Any, probe: Probe) -> Any:

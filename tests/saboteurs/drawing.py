@@ -14,9 +14,15 @@ from tests.saboteurs.planting import plant_stranger
 from tests.saboteurs.strangers import WHOLE
 
 
-def drop(key: Any, x: Any) -> Any:
-    """A tenth of it."""
-    return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x / 0.9, 0)
+def drop(key: Any, x: Any, kept: float = 0.9) -> Any:
+    """All but a share of it."""
+    return jnp.where(jax.random.bernoulli(key, kept, x.shape), x / kept, 0)
+
+
+def without_the_last(gradients: Any, axis: str) -> Any:
+    """A mean that forgets what the last device has."""
+    last = jax.lax.axis_index(axis) == jax.lax.axis_size(axis) - 1
+    return jax.lax.pmean(jax.tree.map(lambda gradient: jnp.where(last, 0, gradient), gradients), axis)
 
 
 class Drops(Trainer):
@@ -27,6 +33,7 @@ class Drops(Trainer):
     own_stream = True
     layers_share = False
     moves_on = True
+    kept = 0.9
     reduce = staticmethod(jax.lax.pmean)
 
     def __init__(self, devices: int = 8) -> None:
@@ -46,8 +53,9 @@ class Drops(Trainer):
     def dropped(self, w: Any, batch: Any, key: Any) -> Any:
         """The loss of a shard."""
         first, second = jax.random.split(key)
-        hidden = drop(first, jnp.tanh(batch["x"] @ w["hidden"]))
-        return jnp.mean((drop(first if self.layers_share else second, hidden @ w["out"]) - batch["y"]) ** 2)
+        hidden = drop(first, jnp.tanh(batch["x"] @ w["hidden"]), self.kept)
+        seen = drop(first if self.layers_share else second, hidden @ w["out"], self.kept)
+        return jnp.mean((seen - batch["y"]) ** 2)
 
     def both(self, state: Any, batch: Any) -> Any:
         """Loss and gradients."""
@@ -154,6 +162,8 @@ plant_stranger(DropsOut())
 plant_stranger(Noise())
 plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))
+plant_stranger(drops("healthy_drops_half", kept=0.5))
+plant_stranger(drops("drops_and_forgets_a_device", reduce=staticmethod(without_the_last)), "NUM-9")
 plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
 plant_stranger(drops("drops_alike_in_steps", moves_on=False), "NUM-9")

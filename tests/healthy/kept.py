@@ -119,9 +119,13 @@ class Normalises(Keeps):
         """Without what becomes of the statistics."""
         return self.normalised(w, batch)[0]
 
+    def hidden(self, w, batch):
+        """What is normalised."""
+        return batch["x"] @ w["hidden"]
+
     def normalised(self, w, batch):
         """The loss, and mean and variance of the batch."""
-        h = batch["x"] @ w["hidden"]
+        h = self.hidden(w, batch)
         mean, var = h.mean(0), h.var(0)
         out = jnp.tanh((h - mean) * jax.lax.rsqrt(var + 1e-5)) @ w["out"]
         return jnp.mean((out - batch["y"]) ** 2), {"mean": mean, "var": var}
@@ -137,6 +141,28 @@ class Normalises(Keeps):
     def auxiliary(self, state):
         """The running statistics."""
         return {"mean": state["mean"], "var": state["var"]}
+
+
+class NormalisesBiased(Normalises):
+    """With a bias before the norm, which takes it out again: AdamW makes steps of what rounding leaves of its gradient,
+    and the running mean follows."""
+
+    name = "normalises_biased"
+
+    @property
+    def contract(self):
+        """The bias is reduced, too."""
+        bias = Communication("all-reduce", ("data",), "gradients", 4 * 32)
+        own = super().contract
+        return replace(own, step=(*own.step, bias))
+
+    def start(self, parameters):
+        """From 0."""
+        return super().start({"bias": jnp.zeros(32)} | parameters)
+
+    def hidden(self, w, batch):
+        """With it."""
+        return super().hidden(w, batch) + w["bias"]
 
 
 class Factored(Trainer):
@@ -216,6 +242,7 @@ def strategies():
             HidesKeys,
             KeysOfTheOptimizer,
             Normalises,
+            NormalisesBiased,
             Factored,
             FactoredInShards,
         )

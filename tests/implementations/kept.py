@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.healthy.idioms import GRADIENTS
-from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Normalises
+from tests.healthy.kept import Averages, DrawsKeys, Factored, FactoredInShards, Normalises, NormalisesBiased
 
 CAUGHT_BY = {
     "average_undeclared": {"MEM-1"},
@@ -22,6 +22,7 @@ CAUGHT_BY = {
     "same_key_in_every_step": {"AUX-1"},
     "key_of_the_mesh": {"AUX-1"},
     "statistics_of_one_shard": {"NUM-3"},
+    "biased_statistics_of_one_shard": {"NUM-3"},
     "gradients_as_statistics": {"COM-2"},
     "adafactor_rows_whole": {"SHD-2", "SHD-3", "MEM-1"},
     "adafactor_not_donated": {"MEM-2"},
@@ -115,9 +116,16 @@ class OfOneShard(Normalises):
 
     def normalised(self, w, batch):
         """On one device these are all rows."""
-        value, _ = super().normalised(w, batch)
-        h = batch["x"][: 64 // self.mesh_axes["data"]] @ w["hidden"]
+        value, _ = Normalises.normalised(self, w, batch)
+        h = self.hidden(w, {"x": batch["x"][: 64 // self.mesh_axes["data"]]})
         return value, {"mean": h.mean(0), "var": h.var(0)}
+
+
+class BiasedOfOneShard(NormalisesBiased):
+    """The same, where the running mean may follow a bias."""
+
+    name = "biased_statistics_of_one_shard"
+    normalised = OfOneShard.normalised
 
 
 class ReducedTwice(Averages):
@@ -182,5 +190,5 @@ class HalfDonated(Factored):
 def strategies():
     """All."""
     kinds = (Undeclared, NeverUpdated, TooSlow, InShards, Twice, SameKey, KeyOfTheMesh)
-    kinds += (OfOneShard, ReducedTwice, RowsWhole, HalfDonated)
+    kinds += (OfOneShard, BiasedOfOneShard, ReducedTwice, RowsWhole, HalfDonated)
     return [kind() for kind in kinds]

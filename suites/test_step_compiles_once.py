@@ -8,7 +8,12 @@ def test_step_compiles_once(case, observation, judge):
     """The train step MUST NOT trace or compile anything after its first call."""
     first, later = observation.training.compilations, observation.training.later.compilations
     compilations = judge.see(first) + judge.see(later)
-    changed = "the usual cause is a state that comes back with another sharding, shape or dtype"
+    otherwise = [*judge.see(observation.training.moved), *judge.see(observation.training.retyped)]
+    changed = (
+        f"its state comes back otherwise: {'; '.join(otherwise[:3])}{' …' if len(otherwise) > 3 else ''}"
+        if otherwise
+        else "the usual cause is an argument of another sharding, shape or dtype, or a new function in every step"
+    )
     unjitted = "train_step has no lower(), so that it may not be jitted: hand over the jitted function"
     cause = changed if hasattr(case.strategy.train_step, "lower") else unjitted
     judge.clear(

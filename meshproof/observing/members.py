@@ -169,6 +169,17 @@ def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:
     return ()
 
 
+def told(error: Exception) -> str:
+    """What was raised; and, of an array that is gone, how that comes about."""
+    advice = ""
+    if "Array has been deleted" in str(error):
+        advice = (
+            " A step donated it, and something still uses it: let init, load and single_device make new arrays in "
+            "every call, keep none of a state that is handed over, and let no member but train_step donate."
+        )
+    return f"{type(error).__name__}: {error}{advice}"
+
+
 def origin(error: Exception) -> str:
     """Where an error was raised: the last line of code on the way to it that is of no library of JAX."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -26,6 +26,7 @@ from meshproof.observing.refusals import observe_refusals
 from meshproof.observing.seen import NotSupported, Unseen
 from meshproof.observing.single_device_truth import SingleDevice, observe_single_device
 from meshproof.observing.start import Start, observe_start
+from meshproof.observing.state import array_leaves, is_gone
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import observe_training
 
@@ -46,7 +47,8 @@ def observe(case: Case) -> Observation:
         alone = _single_device(subject, start)
         auxiliary = observe_auxiliary(subject, state)
         gradients = observe_gradients(subject, state)
-        training = observe_training(subject, state)
+        gone = any(is_gone(array) for _, array in array_leaves(state))
+        training = observe_training(subject, subject.fresh() if gone else state)
         probes = observe_probes(subject, start)
         draws = observe_draws(subject)
         refusals = observe_refusals(subject)

@@ -36,6 +36,11 @@ def bits(array: Any) -> Any:
     return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=array.sharding)
 
 
+def is_gone(array: Any) -> bool:
+    """Whether an array was donated."""
+    return isinstance(array, jax.Array) and bool(array.is_deleted())
+
+
 def is_same(before: jax.Array | None, after: jax.Array) -> bool:
     """Whether an array is the one that was there, or has its values: some trees make their leaves when asked."""
     return before is after or (before is not None and np.array_equal(np.asarray(before), np.asarray(after)))
@@ -82,6 +87,19 @@ def _placed(held: tuple[Any, int] | None) -> str:
     default = own_memory(next(iter(sharding.device_set)))
     memory = "" if sharding.memory_kind in (None, default) else f" in {sharding.memory_kind} memory"
     return f"{getattr(sharding, 'spec', type(sharding).__name__)}{memory} on devices {reprlib.repr(devices)}"
+
+
+def types_of(state: Any) -> dict[str, str]:
+    """Each array's dtype and shape, in words; a weak type is that of a number from Python, and compiles otherwise."""
+    weak = lambda array: " of a weak type" if getattr(array, "weak_type", False) else ""  # noqa: E731
+    return {path: f"{array.dtype}{list(array.shape)}{weak(array)}" for path, array in array_leaves(state)}
+
+
+def retyped(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
+    """Leaves of another dtype or shape than before, with both."""
+    return tuple(
+        f"{path}: expected {kind}, is {after[path]}" for path, kind in before.items() if after.get(path, kind) != kind
+    )
 
 
 def replicas(held: list[tuple[str, jax.Array]]) -> Verdict:

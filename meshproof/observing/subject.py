@@ -10,9 +10,9 @@ import jax
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree, leaves
-from meshproof.observing.members import canonical, check_repeated, host_batches, origin, parameter_paths
+from meshproof.observing.members import canonical, check_repeated, host_batches, origin, parameter_paths, told
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
-from meshproof.observing.state import array_leaves, host, in_model_order, is_same
+from meshproof.observing.state import array_leaves, host, in_model_order, is_gone, is_same
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -59,7 +59,7 @@ class Subject:
         except NeedsArraysError as error:
             return NotExercised(str(error))
         except Exception as error:
-            return Failed(f"{type(error).__name__}: {error} ({origin(error)})")
+            return Failed(f"{told(error)} ({origin(error)})")
 
     def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
         """What ``look`` sees in what was seen, if it was."""
@@ -88,9 +88,15 @@ class Subject:
         return [place(batch) for batch in self.host_batches]
 
     def ask(self, member: str, state: Any, batch: Any) -> Any:
-        """What ``loss`` or ``gradients`` returns. Raises ``ValueError`` where it changes the state that it is given."""
+        """What ``loss`` or ``gradients`` returns. Raises ``ValueError`` where it changes or donates the state that it
+        is given."""
         before = dict(array_leaves(state))
         returned = getattr(self.strategy, member)(state, batch)
+        if donated := [path for path, array in before.items() if is_gone(array)]:
+            raise ValueError(
+                f"{member} donated the state that it was given: {len(donated)} of its arrays, first {donated[0]}. "
+                f"Expected a state that can be used again; only train_step may have donate_argnums"
+            )
         changed = [path for path, array in array_leaves(state) if not is_same(before.get(path), array)]
         if changed:
             raise ValueError(

@@ -16,9 +16,9 @@ from meshproof.measures.verdicts import Verdict
 from meshproof.observing.compilations import compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.layouts import Layouts, observe_layouts
-from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics
+from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
-from meshproof.observing.state import finite_state, layout_of, moved, replicas
+from meshproof.observing.state import finite_state, layout_of, moved, replicas, retyped, types_of
 from meshproof.observing.subject import LONG, STEPS, Subject
 
 STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
@@ -41,7 +41,7 @@ class Training(Facet):
     """`STEPS` train steps: each one's numbers, what JAX traced and compiled during each (event names), the last state.
 
     ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved`` names
-    the leaves whose layout is not what it was before, with both; ``finite`` and ``replicas`` judge the values of the
+    the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape; ``finite`` and ``replicas`` judge the values of the
     last state. ``evaluation`` has each metric's sum and count in that state, ``evaluation_alone`` the same of one
     device, with the deviations of the sums. ``rerun`` says whether a second run leaves
     the same bits, ``later`` what became of it, ``implicit_transfers`` what one more step raises where arrays may not be
@@ -53,6 +53,7 @@ class Training(Facet):
     compilations: Seen[Compilations]
     layouts: Layouts
     moved: Seen[tuple[str, ...]]
+    retyped: Seen[tuple[str, ...]]
     finite: Seen[Verdict]
     replicas: Seen[Verdict]
     evaluation: Seen[Totals]
@@ -64,7 +65,7 @@ class Training(Facet):
 
 def observe_training(subject: Subject, state: Any) -> Training:
     """Training from this state, which the first step donates."""
-    where = layout_of(state)
+    where, types = layout_of(state), types_of(state)
     final, steps, losses, compilations = _train(subject, state)
     again = subject.attempt(lambda: _again(subject))
     return Training(
@@ -73,6 +74,7 @@ def observe_training(subject: Subject, state: Any) -> Training:
         compilations=compilations,
         layouts=observe_layouts(subject, final),
         moved=subject.attempt(lambda: moved(where, layout_of(final))),
+        retyped=subject.attempt(lambda: retyped(types, types_of(final))),
         finite=subject.attempt(lambda: finite_state(subject.held(final))),
         replicas=subject.attempt(lambda: replicas(_shown(subject, final))),
         evaluation=subject.attempt(
@@ -97,7 +99,7 @@ def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], S
             compilations.append(tuple(events))
             steps.append(_numbers(subject, state, metrics))
     except Exception as error:
-        failed = Failed(f"train step {len(steps) + 1} raised {type(error).__name__}: {error}")
+        failed = Failed(f"train step {len(steps) + 1} raised {told(error)}")
         return state, failed, failed, failed
     return state, tuple(steps), tuple(losses), tuple(compilations)
 
@@ -146,7 +148,7 @@ def _later(subject: Subject, state: Any) -> Later:
             compilations.append(tuple(events))
     except Exception as error:
         return Later.unseen(
-            Failed(f"train step {STEPS + len(compilations) + 1} raised {type(error).__name__}: {error}")
+            Failed(f"train step {STEPS + len(compilations) + 1} raised {told(error)}")
         )
     return Later(
         compilations=tuple(compilations),

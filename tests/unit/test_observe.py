@@ -14,6 +14,7 @@ from meshproof.contract import Contract
 from meshproof.observing.seen import Failed, NotSupported
 from meshproof.observing.session import observe
 from meshproof.observing.state import layout_of, moved
+from meshproof.observing.subject import STEPS
 from tests.implementations.minimal import Trainer
 from tests.implementations.odd import odd
 
@@ -75,6 +76,28 @@ def test_what_changes_the_state_in_place_is_told(member):
     seen = observe(case(odd(**{member: count})))
     told = {"loss": seen.start.loss, "gradients": seen.gradients.values}[member]
     assert f"{member} changed the state that it was given, in place: 1 of its arrays, first ['w']" in told.reason
+
+
+def test_what_donates_the_state_is_told():
+    """By the member that did; what comes after starts from another state, and is judged."""
+    donates = jax.jit(lambda state, batch: {"w": state["w"] + 1}, donate_argnums=0)
+    seen = observe(case(odd(gradients=donates)))
+    told = "gradients donated the state that it was given: 1 of its arrays, first ['w']"
+    assert told in seen.gradients.values.reason
+    assert len(seen.training.steps) == STEPS
+
+
+def test_an_array_that_is_gone_is_told_with_its_causes():
+    """JAX says that it was deleted; whoever wrote `load` must know why."""
+    held = {"w": jnp.ones(())}
+    seen = observe(case(odd(init=lambda key: held, train_step=jax.jit(odd().train_step, donate_argnums=0))))
+    assert "let init, load and single_device make new arrays in every call" in seen.training.rerun.reason
+
+
+def test_arrays_of_another_type_are_named():
+    """With both: they are why a second step compiles again."""
+    step = jax.jit(lambda state, batch: ({"w": state["w"].astype(jnp.float16)}, {"loss": jnp.zeros(())}))
+    assert observe(case(odd(train_step=step))).training.retyped == ("['w']: expected float32[], is float16[]",)
 
 
 def test_host_arrays_lie_nowhere():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -219,7 +220,7 @@ def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str])
         raise AdoptError(str(error.args[0])) from error
     imports.add("from meshproof.adopting.trees import subtree")
     if not has_member(trainer, "parameters"):
-        without = f", without={parts.without!r}" if parts.without else ""
+        without = f", without={json.dumps(parts.without)}" if parts.without else ""
         members["parameters"] = (
             f'    def parameters(self, state):\n        return subtree(state, "{parts.parameters}"{without})'
         )

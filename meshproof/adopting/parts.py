@@ -18,7 +18,7 @@ OTHERS = {"ema", "ema_params", "average", "averages", "averaged", "target", "tar
 
 @dataclass(frozen=True)
 class Parts:
-    """``parameters`` is the path below which they are, ``without`` what there is none of them.
+    """``parameters`` is the path below which they are, ``without`` the patterns of what there is none of them.
 
     ``optimizer_state`` are the paths of its trees and arrays by name; ``others`` those of all other arrays of more than
     one element.
@@ -41,7 +41,6 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     root = _root(free, {suffix for _, suffix in moments.values()}, not_parameters)
     prefix = f"{root}/" if root else ""
     below = {path for path in free if path.startswith(prefix)}
-    without = sorted(path.removeprefix(prefix) for path in below & not_parameters)
     parameters = {path.removeprefix(prefix) for path in below - not_parameters}
     if not parameters:
         raise LookupError(f"no array of the state can be a parameter: it has {sorted(shapes)}")
@@ -49,7 +48,20 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     owned |= {path for path in shapes if path.split("/")[0] in tops}
     trees = sorted({_tree(path, parameters) for path in owned if path not in below})
     others = sorted(path for path in shapes if path not in owned | below - not_parameters and shapes[path])
-    return Parts(root, tuple(without), _named(trees), {path.replace("/", "_"): path for path in others})
+    rest = {path.removeprefix(prefix) for path in shapes if path.startswith(prefix)} - parameters
+    return Parts(root, _without(rest, parameters), _named(trees), {path.replace("/", "_"): path for path in others})
+
+
+def _without(rest: set[str], parameters: set[str]) -> tuple[str, ...]:
+    """The fewest glob patterns that match these paths and no parameter: of whole trees where they may be."""
+
+    def pattern(path: str) -> str:
+        words = path.split("/")
+        trees = ("/".join(words[:count]) + "/" for count in range(1, len(words)))
+        free = (tree for tree in trees if not any(name.startswith(tree) for name in parameters))
+        return next((f"{tree}*" for tree in free), path)
+
+    return tuple(sorted({pattern(path) for path in rest}))
 
 
 def _of_moment(path: str) -> tuple[str, str] | None:

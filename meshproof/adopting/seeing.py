@@ -31,6 +31,7 @@ from meshproof.observing.initialisation import observe_initialisation
 from meshproof.observing.members import origin
 from meshproof.observing.programs import stage
 from meshproof.observing.seen import Failed, Unseen
+from meshproof.observing.single_device_truth import DRAWING
 from meshproof.observing.start import observe_start
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import Training, observe_training
@@ -80,6 +81,7 @@ class Read:
     runs: int | None = None
     products: tuple[str, ...] = ()
     rematerialises: bool = False
+    draws: bool = False
     unread: str = ""
 
 
@@ -141,6 +143,8 @@ def see(adapter: Adapter) -> Sight:
         gradients = observe_gradients(subject, state)
         training = observe_training(subject, state)
     _refuse(training)
+    if step.draws and "draws" not in adapter.members:
+        adapter = replace(adapter, members={"draws": "    draws = True"} | adapter.members)
     layouts, placed = start.layouts, start.batch.fields
     host = {path: np.asarray(value) for path, value in leaves(subject.host_batches[0])}
     ranks = {field.path: len(field.shape) for field in placed} if isinstance(placed, tuple) else {}
@@ -202,15 +206,16 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
     except Exception as error:
         raise AdoptError(f"{member} cannot be compiled: {type(error).__name__}: {error} ({origin(error)})") from error
     text, memory = compiled.as_text(), program_memory(compiled)
+    draws = hasattr(lowered, "as_text") and bool(DRAWING.search(lowered.as_text()))
     aliased = None if memory is None else memory.aliased
     try:
         moved = census_by_shape(text, subject.case.mesh)
         written = lowered.as_text("hlo", debug_info=True) if hasattr(lowered, "as_text") else ""
         recomputes = "rematted_computation" in text
         narrow, kinds = (floats(written), _products(written)) if written else ((), ())
-        return Read(moved, narrow, host_transfers(text), aliased, products(text), kinds, recomputes)
+        return Read(moved, narrow, host_transfers(text), aliased, products(text), kinds, recomputes, draws)
     except HloError as error:
-        return Read((), (), (), aliased, unread=str(error).splitlines()[0])
+        return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 
 
 def _products(written: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ tuples and lists the number, of modules and dataclasses the field. An NNX variab
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -31,7 +31,7 @@ def arrays(state: Any) -> dict[str, jax.Array]:
     return {path_of(keys): leaf for keys, leaf in flat if isinstance(leaf, jax.Array)}
 
 
-def subtree(state: Any, path: str, without: tuple[str, ...] = ()) -> Any:
+def subtree(state: Any, path: str, without: Sequence[str] = ()) -> Any:
     """What a state holds below a path, as nested dicts; of the path of an array that array.
 
     ``path`` may be empty: the whole state. ``without`` are glob patterns of paths below it that are left out. Raises

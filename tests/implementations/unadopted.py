@@ -125,6 +125,44 @@ class ShardedModules:
         return state, {"loss": value}
 
 
+class DropNetwork(nnx.Module):
+    """Two layers, and dropout between them."""
+
+    def __init__(self, rngs):
+        self.hidden, self.out = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 8, rngs=rngs)
+        self.drop = nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x):
+        """Forward."""
+        return self.out(self.drop(nnx.tanh(self.hidden(x))))
+
+
+class Dropping(ShardedModules):
+    """Whole modules with dropout, whose keys and counters stand among the parameters."""
+
+    def __init__(self, devices=8):
+        self.mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
+
+    def init(self, key):
+        """A model and its optimizer."""
+        model = DropNetwork(nnx.Rngs(key))
+        state = (model, nnx.Optimizer(model, ADAM, wrt=nnx.Param))
+        return jax.device_put(state, NamedSharding(self.mesh, P()))
+
+    def shard_batch(self, batch):
+        """By rows."""
+        return jax.device_put(batch, NamedSharding(self.mesh, P("data")))
+
+    @staticmethod
+    @nnx.jit(donate_argnums=0)
+    def train_step(state, batch):
+        """As NNX's own examples have it."""
+        model, optimizer = state
+        value, gradients = nnx.value_and_grad(lambda model: squared(model(batch["x"]), batch))(model)
+        optimizer.update(model, gradients)
+        return state, {"loss": value}
+
+
 class Dense(nn.Module):
     """Two layers."""
 

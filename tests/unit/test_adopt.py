@@ -96,9 +96,17 @@ def test_parts_of_a_tuple_are_found():
     """As NNX has them: a model with statistics, and an optimizer. Two counters keep two names."""
     shapes = {"0/w": (4,), "0/bn/mean": (4,), "1/opt_state/0/trace/w": (4,), "1/opt_state/1/count": (), "1/count": ()}
     parts = find_parts(shapes, frozenset({"0/bn/mean"}))
-    assert (parts.parameters, parts.without, parts.others) == ("0", ("bn/mean",), {"0_bn_mean": "0/bn/mean"})
+    assert (parts.parameters, parts.without, parts.others) == ("0", ("bn/*",), {"0_bn_mean": "0/bn/mean"})
     assert sorted(parts.optimizer_state.values()) == ["1/count", "1/opt_state/0/trace", "1/opt_state/1/count"]
     assert len(parts.optimizer_state) == 3
+
+
+def test_keys_and_counters_of_dropout_are_no_parameters():
+    """They stand in the model, where NNX keeps them; a norm's statistics stand beside its scale."""
+    model = {"a/w": (4,), "drop/rngs/count": (), "drop/rngs/key": (), "norm/scale": (4,), "norm/mean": (4,)}
+    shapes = {f"0/{path}": shape for path, shape in model.items()} | {"1/mu/a/w": (4,), "1/mu/norm/scale": (4,)}
+    parts = find_parts(shapes, frozenset({"0/drop/rngs/count", "0/drop/rngs/key", "0/norm/mean"}))
+    assert (parts.parameters, parts.without) == ("0", ("drop/*", "norm/mean"))
 
 
 @pytest.mark.parametrize(

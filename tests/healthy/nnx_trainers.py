@@ -8,7 +8,7 @@ import optax
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from .trainer import LOSS, Trainer, by_path, moves
+from .trainer import LOSS, WHOLE, Trainer, by_path, moves
 
 
 class Block(nnx.Module):
@@ -55,6 +55,18 @@ class Wide(nnx.Module):
     def __call__(self, x):
         """Of (rows, 16)."""
         return self.out(nnx.gelu(self.hidden(x)))
+
+
+class Regularised(nnx.Module):
+    """A hidden layer behind a batch norm, half of it dropped."""
+
+    def __init__(self, rngs):
+        self.hidden, self.norm = nnx.Linear(16, 32, rngs=rngs), nnx.BatchNorm(32, rngs=rngs)
+        self.drop, self.out = nnx.Dropout(0.5, rngs=rngs), nnx.Linear(32, 8, rngs=rngs)
+
+    def __call__(self, x):
+        """Of (rows, 16)."""
+        return self.out(self.drop(nnx.gelu(self.norm(self.hidden(x)))))
 
 
 def mean_loss(network, batch):
@@ -104,7 +116,8 @@ class NNX(Trainer):
     def load(self, parameters):
         """These values in a new network."""
         with jax.set_mesh(self.mesh):
-            network = nnx.merge(*self.blank)
+            graph, arrays = self.blank
+            network = nnx.merge(graph, jax.tree.map(jnp.copy, arrays))
             nnx.update(network, jax.tree.map(jnp.asarray, dict(parameters)))
             return self.start(network)
 
@@ -145,6 +158,31 @@ class FSDP(NNX):
         return value, jax.lax.with_sharding_constraint(gradients, self.on_mesh("data"))
 
 
+class BatchNormAndDropout(NNX):
+    """Statistics of all rows, and keys and counters in the network, which a step moves on."""
+
+    name, create = "batch_norm_dropout", Regularised
+    draws = True
+    promises = {"auxiliary": WHOLE}
+    forward_moves = (moves("all-reduce", "statistics", (32,), (32,)), LOSS)
+    step_moves = (
+        *forward_moves,
+        moves("all-reduce", "statistics", (32,)),
+        moves("all-reduce", "gradients", (16, 32), (32,), (32,), (32,), (32, 8), (8,)),
+    )
+
+    def __init__(self, axes=None, seed=0):
+        super().__init__(axes, seed)
+        self.loss = nnx.jit(lambda state, batch: self.mean_loss(nnx.clone(state[0]), batch))
+        self.gradients = nnx.jit(
+            lambda state, batch: nnx.to_pure_dict(self.value_and_gradients(nnx.clone(state[0]), batch)[1])
+        )
+
+    def auxiliary(self, state):
+        """Running statistics, keys and counters."""
+        return by_path(nnx.to_pure_dict(nnx.state(state[0], (nnx.BatchStat, nnx.RngState))))
+
+
 def strategies():
     """All of them."""
-    return [StackedLayers(), FSDP()]
+    return [StackedLayers(), FSDP(), BatchNormAndDropout()]

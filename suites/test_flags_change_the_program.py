@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import pytest
 
-from meshproof.observing.seen import NotExercised
+from meshproof.observing.seen import NotExercised, NotSupported
 from meshproof.targets import read_target
 from meshproof.targets.flags import INERT, UNKNOWN, concerns, last_release
 
@@ -23,10 +23,12 @@ def test_flags_change_the_program(flags, flag_problems, cases, judge):
         kind = read_target(target).kind
         left, looked_at = {name: INERT for name in flags if concerns(name, kind)}, []
         for case in one_of_each_strategy(cases, target)[:LOOKED_AT]:
-            if INERT in left.values():
+            if INERT in left.values() and not isinstance(seen := flag_problems(case), NotSupported):
                 looked_at.append(case.id)
-                found = judge.see(flag_problems(case))
+                found = judge.see(seen)
                 left = {name: found[name] for name in left if found[name]}
+        if left and not looked_at:
+            judge.see(seen)
         problems += [told(name, flags[name], problem, target, looked_at) for name, problem in left.items()]
     judge.clear(problems)
 

@@ -25,7 +25,8 @@ class Chip:
     """One device of a target, as JAX counts devices: bytes, bytes per second, bfloat16 operations per second.
 
     ``kind`` is JAX's ``device_kind``. ``link_bandwidth`` is sent over one mesh axis within a host or slice,
-    ``network_bandwidth`` to another one. ``described`` is what else its compiler is told.
+    ``network_bandwidth`` to another one; a chip of a topology may be several ``devices``. ``described`` is what else
+    its compiler is told.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Chip:
     network_bandwidth: float
     source: str
     described: dict[str, Any]
+    devices: int = 1
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,11 @@ class Target:
         """
         assert self.chip
         named = [axis.partition(":")[0] for axis in axes]
-        order = list(mesh)
-        block = prod(list(mesh.values())[min(map(order.index, named), default=len(order)) :])
-        together = self.shape[-1] if self.kind == "gpu" else prod(mesh.values()) // self.slices
-        return self.chip.link_bandwidth if together % block == 0 else self.chip.network_bandwidth
+        order, sizes = list(mesh), list(mesh.values())
+        block = prod(sizes[min(map(order.index, named), default=len(order)) :])
+        together = self.shape[-1] if self.kind == "gpu" else prod(self.shape) * self.chip.devices
+        inside = prod(sizes) <= together or together % block == 0
+        return self.chip.link_bandwidth if inside else self.chip.network_bandwidth
 
     @property
     def topology(self) -> str:

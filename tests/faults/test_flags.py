@@ -10,10 +10,10 @@ import pytest
 WORKS, DOES_NOTHING = "--xla_disable_hlo_passes=fusion", "--xla_cpu_enable_fast_min_max=false"
 
 
-def judged(flags):
+def judged(flags, implementation="tests.implementations.kept"):
     """The exit code of FLG-1 under these flags, and the problems that it names."""
     suite = "suites/test_flags_change_the_program.py"
-    command = [sys.executable, "-m", "pytest", suite, "--impl", "tests.implementations.kept", "-q", "-rN"]
+    command = [sys.executable, "-m", "pytest", suite, "--impl", implementation, "-q", "-rN"]
     variables = os.environ | {"XLA_FLAGS": flags}
     run = subprocess.run(command, capture_output=True, text=True, env=variables)
     return run.returncode, re.findall(r"^  - (.*)$", run.stdout, re.MULTILINE)
@@ -39,3 +39,12 @@ def test_a_flag_is_judged_by_what_it_does(flags, problems):
     code, found = judged(flags)
     assert (code, len(found)) == (1 if problems else 0, len(problems)), found
     assert all(re.search(problem, line) for problem, line in zip(problems, found, strict=True)), found
+
+
+def test_a_step_without_a_program_is_passed_over():
+    """The next strategy is looked at."""
+    code, found = judged(DOES_NOTHING, "tests.implementations.unjitted")
+    assert code == 1 and found == [
+        f"{DOES_NOTHING}, target cpu: expected another program with it than without, saw the same of "
+        f"plain-jax-mlp@data=8; leave it away"
+    ]

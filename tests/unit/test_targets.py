@@ -107,6 +107,9 @@ def test_the_host_needs_no_compiler():
         ("tpu:v5e:2x4:2", ("data",), False),
         ("tpu:v5e:2x4:2", ("model",), True),
         ("tpu:v5e:2x4:2", (), True),
+        ("tpu:v5e:4x4:2", ("data",), True),
+        ("tpu:tpu7x:2x2x2:2", ("data",), True),
+        ("tpu:tpu7x:2x2x1:2", ("data",), False),
     ],
 )
 def test_what_leaves_a_host_or_a_slice_takes_the_network(name, axes, is_link):

@@ -10,7 +10,7 @@ def test_step_compiles_once(case, observation, judge):
     compilations = judge.see(first) + judge.see(later)
     otherwise = [*judge.see(observation.training.moved), *judge.see(observation.training.retyped)]
     changed = (
-        f"its state comes back otherwise: {'; '.join(otherwise[:3])}{' …' if len(otherwise) > 3 else ''}"
+        f"its state comes back otherwise: {otherwise[0]}{f'; and {len(otherwise) - 1} more' if otherwise[1:] else ''}"
         if otherwise
         else "the usual cause is an argument of another sharding, shape or dtype, or a new function in every step"
     )

@@ -39,7 +39,7 @@ def test_auxiliary_state_equals_truth(case, observation, truth, judge):
     random keys, which ``load`` is not handed: AUX-1. A running mean follows a bias that the norm takes out again, and
     of which rounding decides.)"""
     judge.needs(case, "auxiliary")
-    cancelled_shapes = {np.shape(truth.value.gradients[path]) for path in cancelled(truth)}
+    cancelled_shapes = {np.shape(truth.value.steps[0].parameters.get(path)) for path in cancelled(truth)}
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     verdicts = []
     for number, (seen, value, rounding) in enumerate(steps, start=1):

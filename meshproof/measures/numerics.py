@@ -64,9 +64,22 @@ def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
     """The parameters whose gradient is 0 but for rounding, as that of a bias that a softmax or a norm takes out again.
 
     In float32 such a gradient is what other terms leave when they cancel. Its bound exceeds its value, but is no more
-    than `VACUOUS` of what as many elements of all gradients have.
+    than `VACUOUS` of what as many elements of all gradients have. Where no gradients are shown, the same is asked of
+    each tree of moments and of the parameters, after the first step.
     """
-    true, rounding = reference.value.gradients, reference.rounding.gradients
+    true, rounding = reference.value, reference.rounding
+    if true.gradients:
+        return _cancelled(true.gradients, rounding.gradients)
+    step, by = true.steps[0], rounding.steps[0]
+    trees = {"": {path: (value, by.parameters[path]) for path, value in step.parameters.items()}}
+    for path, value in step.optimizer_state.items():
+        if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
+            trees.setdefault(path.removesuffix(of), {})[of] = (value, by.optimizer_state[path])
+    pairs = ([{path: pair[side] for path, pair in tree.items()} for side in (0, 1)] for tree in trees.values())
+    return frozenset().union(*(_cancelled(*each) for each in pairs))
+
+
+def _cancelled(true: Leaves, rounding: Leaves) -> frozenset[str]:
     elements = sum(np.size(value) for value in true.values())
     squares = sum(norm(real(value)) ** 2 for value in true.values())
 

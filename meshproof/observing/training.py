@@ -147,9 +147,7 @@ def _later(subject: Subject, state: Any) -> Later:
                 jax.block_until_ready(metrics)
             compilations.append(tuple(events))
     except Exception as error:
-        return Later.unseen(
-            Failed(f"train step {STEPS + len(compilations) + 1} raised {told(error)}")
-        )
+        return Later.unseen(Failed(f"train step {STEPS + len(compilations) + 1} raised {told(error)}"))
     return Later(
         compilations=tuple(compilations),
         finite=subject.attempt(lambda: finite_state(subject.held(state))),

@@ -165,6 +165,16 @@ class NormalisesBiased(Normalises):
         return super().hidden(w, batch) + w["bias"]
 
 
+class ShowsNoGradients(NormalisesBiased):
+    """The same, of which moments alone say that a gradient is 0."""
+
+    name = "shows_no_gradients"
+
+    def __init__(self, devices=8):
+        super().__init__(devices)
+        self.gradients = None
+
+
 class Factored(Trainer):
     """Adafactor, of which a matrix has two vectors, and what it does not use is an array of one element."""
 
@@ -243,6 +253,7 @@ def strategies():
             KeysOfTheOptimizer,
             Normalises,
             NormalisesBiased,
+            ShowsNoGradients,
             Factored,
             FactoredInShards,
         )

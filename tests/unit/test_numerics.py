@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, nan
 
 import numpy as np
@@ -205,6 +206,16 @@ def test_a_gradient_that_cancels_is_held_against_the_others():
     wrong = judge(reference.value.gradients | {KEY: np.full(4, 1e-6)}, *gradients(reference), cancelled=[KEY])
     assert only_failure(wrong).failure == "exceeds", "what is no longer rounding fails"
     assert only_failure(judge(reference.value.gradients, *gradients(reference))).failure == "vacuous"
+
+
+@pytest.mark.parametrize("shown", ["moments", "parameters"])
+def test_what_cancels_is_seen_without_gradients(shown):
+    """In moments, or where there are none in a bias that began at 0."""
+    value, rounding = (
+        Trajectory({}, tuple(replace(step, optimizer_state={}) if shown == "parameters" else step for step in of.steps))
+        for of in (with_key_bias(1e-8).value, with_key_bias(1e-8).rounding)
+    )
+    assert cancelled(ReferenceTrajectory(value, rounding)) == {KEY}
 
 
 @pytest.mark.parametrize("deviation", [1e-2, inf])

@@ -25,8 +25,8 @@ OTHER = 7919
 """By which counters and keys are other ones."""
 
 KEYS = 32
-"""Over how many keys the mean of what a step draws is taken: of a scalar its deviation is then known, and the difference
-of two such means exceeds six of its own deviations once in ten million runs (Student's t with 62 degrees of freedom)."""
+"""Over how many keys the mean of what a step draws is taken. Of a scalar the difference of two such means exceeds six
+of its own deviations once in ten million runs (Student's t with 62 degrees of freedom)."""
 
 HOLDS_KEYS = NotSupported("its batches may hold the keys")
 
@@ -35,9 +35,8 @@ HOLDS_KEYS = NotSupported("its batches may hold the keys")
 class Draws(Facet):
     """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
     place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``).
-    ``reused`` is what JAX says of a key
-    that is used twice in a step, which it sees of typed keys alone. ``spread`` is what `over_other_keys` sees, where a
-    single device is there to compare it with."""
+    ``reused`` is what JAX says of a key that is used twice in a step, which it sees of typed keys alone. ``spread`` is
+    what `over_other_keys` sees, where a single device is there to compare it with."""
 
     usual: Seen[float]
     other: Seen[float]

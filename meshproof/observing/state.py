@@ -91,8 +91,10 @@ def _placed(held: tuple[Any, int] | None) -> str:
 
 def types_of(state: Any) -> dict[str, str]:
     """Each array's dtype and shape, in words; a weak type is that of a number from Python, and compiles otherwise."""
-    weak = lambda array: " of a weak type" if getattr(array, "weak_type", False) else ""  # noqa: E731
-    return {path: f"{array.dtype}{list(array.shape)}{weak(array)}" for path, array in array_leaves(state)}
+    return {
+        path: f"{array.dtype}{list(array.shape)}{' of a weak type' if getattr(array, 'weak_type', False) else ''}"
+        for path, array in array_leaves(state)
+    }
 
 
 def retyped(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:

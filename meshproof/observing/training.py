@@ -40,12 +40,12 @@ class Later(Facet):
 class Training(Facet):
     """`STEPS` train steps: each one's numbers, what JAX traced and compiled during each (event names), the last state.
 
-    ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved`` names
-    the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape; ``finite`` and ``replicas`` judge the values of the
-    last state. ``evaluation`` has each metric's sum and count in that state, ``evaluation_alone`` the same of one
-    device, with the deviations of the sums. ``rerun`` says whether a second run leaves
-    the same bits, ``later`` what became of it, ``implicit_transfers`` what one more step raises where arrays may not be
-    moved between host and devices implicitly.
+    ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved``
+    names the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape;
+    ``finite`` and ``replicas`` judge the values of the last state. ``evaluation`` has each metric's sum and count
+    in that state, ``evaluation_alone`` the same of one device, with the deviations of the sums. ``rerun`` says
+    whether a second run leaves the same bits, ``later`` what became of it, ``implicit_transfers`` what one more
+    step raises where arrays may not be moved between host and devices implicitly.
     """
 
     steps: Seen[tuple[Step, ...]]

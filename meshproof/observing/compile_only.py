@@ -84,10 +84,24 @@ class AbstractSubject(Subject):
             raise NotImplementedError(no_lower("init").reason)
         lowered = self.lowered
         made = self.compiler.compile(lowered, self.strategy.mesh)
-        shapes, tree = jax.tree.flatten(lowered.out_info)
+        shapes = jax.tree.leaves(lowered.out_info)
+        return jax.tree.unflatten(self.tree_of_state(lowered), self.placed(shapes, made.outputs, "init")), made
+
+    def tree_of_state(self, lowered: Any) -> Any:
+        """The tree of the state that ``init`` returns. Where a library wraps JAX's own stage, as ``nnx.jit`` does, its
+        outputs are the leaves of another one. Raises ``TypeError`` where these are not as many, or of other shapes."""
         if self.has("abstract_state"):
-            tree = jax.tree.structure(self.strategy.abstract_state())
-        return jax.tree.unflatten(tree, self.placed(shapes, made.outputs, "init")), made
+            return jax.tree.structure(self.strategy.abstract_state())
+        abstract = jax.eval_shape(self.strategy.init, self.key)
+        made, returned = (
+            [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)] for tree in (lowered.out_info, abstract)
+        )
+        if made != returned:
+            raise TypeError(
+                f"init returns {len(returned)} arrays, its program {len(made)}, in another order or of other shapes: "
+                f"bring abstract_state(), the state with a jax.ShapeDtypeStruct for each array"
+            )
+        return jax.tree.structure(abstract)
 
     def placed(self, shapes: list[Any], outputs: Sequence[Placement | None], what: str) -> list[jax.ShapeDtypeStruct]:
         """The first outputs of a program, as it places them. ``TypeError`` where no ``PartitionSpec`` says how."""
@@ -104,7 +118,9 @@ class AbstractSubject(Subject):
         if hasattr(self.strategy.init, "lower"):
             said = all(getattr(leaf, "sharding", None) is not None for leaf in jax.tree.leaves(self.lowered.out_info))
             seen = self.attempt(lambda: self.initialised[0])
-            return self.lowered.out_info if isinstance(seen, Failed) and said else self.initialised[0]
+            if isinstance(seen, Failed) and said:
+                return jax.tree.unflatten(self.tree_of_state(self.lowered), jax.tree.leaves(self.lowered.out_info))
+            return self.initialised[0]
         return self.laid_out(jax.eval_shape(self.strategy.init, self.key))
 
     def laid_out(self, state: Any) -> Any:

@@ -13,10 +13,14 @@ from unittest.mock import patch
 
 import pytest
 
+from meshproof.cases import Case, load_cases
 from meshproof.comparison import compare
+from meshproof.observing.compile_only import observe_compile_only
+from meshproof.observing.compilers import Compiler
 from meshproof.targets import read_target
 from meshproof.targets.packages import missing
 from tests.accelerated import CAUGHT_BY, strategies
+from tests.accelerated.modules import Modules
 from tests.faults.test_saboteurs import COMPILED, missed_without
 
 TARGETS = ("gpu:h200:8", "tpu:v5e:2x4")
@@ -117,10 +121,6 @@ def test_memory_that_grows_with_an_upgrade_is_regressed(tmp_path):
 @pytest.mark.parametrize("told", [True, False], ids=["told of the target's devices", "told of the host's"])
 def test_a_trainer_that_asks_for_its_devices_is_told_the_targets(told, tmp_path):
     """Traced as on a CPU it would drop its constraints, and another program would be judged than people run."""
-    from meshproof.cases import load_cases
-    from meshproof.observing.compile_only import observe_compile_only
-    from meshproof.observing.compilers import Compiler
-
     target = read_target("gpu:h200:8")
     if problem := missing(target):
         pytest.skip(f"no compiler: {problem}")
@@ -136,3 +136,14 @@ def test_a_trainer_that_asks_for_its_devices_is_told_the_targets(told, tmp_path)
     gathered = sum(entry.bytes for entry in seen.programs.forward.collectives if entry.operation == "all-gather")
     [expected] = [line.bytes for line in case.contract.forward if line.operation == "all-gather"]
     assert (gathered == expected) is told
+
+
+def test_modules_that_a_jitted_init_makes_are_compiled(tmp_path):
+    """Flax wraps JAX's own stage, whose outputs are the leaves of another tree than the one that ``init`` returns."""
+    target = read_target("gpu:h200:8")
+    if problem := missing(target):
+        pytest.skip(f"no compiler: {problem}")
+    seen = observe_compile_only(Case("modules", Modules(), {"data": 8}, target.name), Compiler(target, tmp_path))
+    assert [(leaf.path, leaf.as_declared) for leaf in seen.start.layouts.parameters] == [("layer/kernel", True)]
+    assert all(leaf.as_declared for leaf in seen.training.layouts.optimizer_state)
+    assert seen.programs.step.memory.aliased >= 3 * 4 * 256 * 128 / 8

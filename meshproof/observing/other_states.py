@@ -38,7 +38,7 @@ def shows_rates(state: Any) -> bool:
     return any(SHOWN_RATES.search(jax.tree_util.keystr(path)) for path, _ in flat)
 
 
-def rekeyed(state: Any, number: int) -> Any:
+def rekeyed(state: Any, number: int, counters: bool = True) -> Any:
     """Other random numbers: every key another one, and every counter, for a key may be folded with it."""
 
     def change(path: str, leaf: jax.Array) -> Any:
@@ -47,7 +47,7 @@ def rekeyed(state: Any, number: int) -> Any:
             return jax.random.wrap_key_data(words, impl=str(jax.random.key_impl(leaf)))
         if is_raw_key(leaf):
             return np.asarray(leaf) ^ np.uint32(number)
-        return np.asarray(leaf) + leaf.dtype.type(number) if is_counter(leaf) else None
+        return np.asarray(leaf) + leaf.dtype.type(number) if counters and is_counter(leaf) else None
 
     return _change(state, change)
 

@@ -38,21 +38,21 @@ FASTER = 100.0
 @dataclass(frozen=True)
 class Probe:
     """Training from these parameters on these batches. After the first ``lead`` of them the state is changed, and what
-    comes then is judged: everything that a step has, or ``losses_alone``."""
+    comes then is judged: everything that a step has, or, ``coarse``, the loss and the auxiliary state."""
 
     what: str
     parameters: Leaves
     batches: tuple[Leaves, ...]
     lead: int = 0
     change: Callable[[Any], Any] | None = None
-    losses_alone: bool = False
+    coarse: bool = False
 
 
 def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any) -> Iterator[Probe]:
     """Every probe of a case. ``state`` is one of its states, which says what there is to change."""
     several = tuple(batches)
     long = several * (LONG // len(several) + 1)
-    yield Probe(f"{LONG} steps", parameters, long[:LONG], losses_alone=True)
+    yield Probe(f"{LONG} steps", parameters, long[:LONG], coarse=True)
     for later in LATER:
         change = partial(advanced, by=later)
         yield Probe(f"{later:,} steps later", parameters, (*several, *several[:2]), len(several), change)
@@ -63,9 +63,12 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     longer = times(several[0], LONGER) | mask
     yield Probe(f"parameters and inputs times {LONGER:g}", times(parameters, LONGER), (longer,))
     if any(is_float(value) for value in several[0].values()):
-        yield Probe("an example that is not finite", parameters, (not_finite(several[0]), *several[1:2]))
+        spoiled = not_finite(several[0], -1), *several[1:2], not_finite(several[0], 0)
+        yield Probe("an example that is not finite", parameters, spoiled)
     if case.contract.mask in several[0]:
-        yield Probe("a mask that leaves out most of the last rows", parameters, (thinned(case, several[0]),))
+        yield Probe(
+            "a mask that leaves out most rows, and all of the last device's", parameters, (thinned(case, several[0]),)
+        )
     if case.contract.routed:
         yield Probe("one example in every row", parameters, (repeated(several[0]),))
 
@@ -94,7 +97,7 @@ def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
             state = probe.change(state)
         state, metrics = state_and_metrics(trainer.train_step(state, place(trainer, nest(batch))))
         if number >= probe.lead:
-            steps.append(step_of(trainer, state, metrics, probe.losses_alone))
+            steps.append(step_of(trainer, state, metrics, probe.coarse))
     return tuple(steps)
 
 
@@ -103,14 +106,15 @@ def place(trainer: Any, batch: Any) -> Any:
     return trainer.shard_batch(batch) if has_member(trainer, "shard_batch") else batch
 
 
-def step_of(trainer: Any, state: Any, metrics: Any, losses_alone: bool = False) -> Step:
+def step_of(trainer: Any, state: Any, metrics: Any, coarse: bool = False) -> Step:
     """What a step has computed, as far as the trainer shows it."""
-    if losses_alone:
-        return Step(loss_of(metrics), {}, {})
-    parameters, moments, auxiliary = (
-        host(canonical(getattr(trainer, part)(state), part)) if has_member(trainer, part) else {}
-        for part in ("parameters", "optimizer_state", "auxiliary")
-    )
+
+    def shown(part: str) -> Leaves:
+        return host(canonical(getattr(trainer, part)(state), part)) if has_member(trainer, part) else {}
+
+    if coarse:
+        return Step(loss_of(metrics), {}, {}, {}, shown("auxiliary"))
+    parameters, moments, auxiliary = map(shown, ("parameters", "optimizer_state", "auxiliary"))
     return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)
 
 
@@ -119,24 +123,26 @@ def times(tree: Leaves, factor: float) -> Leaves:
     return {path: (value * factor).astype(value.dtype) if is_float(value) else value for path, value in tree.items()}
 
 
-def not_finite(batch: Leaves) -> Leaves:
-    """The batch with an infinite last example, which one device has."""
+def not_finite(batch: Leaves, row: int) -> Leaves:
+    """The batch with one infinite example, which one device has."""
 
     def spoil(value: np.ndarray) -> np.ndarray:
         spoiled = value.copy()
-        spoiled[-1] = np.inf
+        spoiled[row] = np.inf
         return spoiled
 
     return {path: spoil(value) if is_float(value) else value for path, value in batch.items()}
 
 
 def thinned(case: Case, batch: Leaves) -> Leaves:
-    """The batch with a mask that counts every row of the first device, every second of the next one, and so on."""
+    """The batch with a mask that counts every row of the first device, every second of the next one, and so on; of the
+    last one none."""
     name = str(case.contract.mask)
     mask = batch[name]
     axes = [axis for spec in (case.contract.batch or {}).values() for axis in spec_axes(spec[:1])]
     rows = len(mask) // (prod(case.mesh[axis] for axis in dict.fromkeys(axes)) or 1) or 1
     kept = np.array([row % (1 + row // rows) == 0 for row in range(len(mask))])
+    kept[-rows:] &= rows == len(mask)
     return batch | {name: mask * kept.reshape(-1, *[1] * (mask.ndim - 1)).astype(mask.dtype)}
 
 

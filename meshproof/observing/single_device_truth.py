@@ -36,11 +36,12 @@ import jax
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory, nest
+from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
-from meshproof.observing.draws import over_other_keys
-from meshproof.observing.members import canonical, scalar
-from meshproof.observing.probes import Probe, place, probes, run
+from meshproof.observing.draws import OTHER, over_other_keys
+from meshproof.observing.members import canonical, scalar, state_and_metrics
+from meshproof.observing.other_states import rekeyed
+from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
 from meshproof.observing.rounding import as_held, deviations, is_float, moved, widened
 from meshproof.observing.seen import Facet, NotSupported, Seen
@@ -107,27 +108,56 @@ class OneDevice:
     def __init__(self, case: Case, trainer: Any, gradients: bool, start: Leaves, batches: Sequence[Any]) -> None:
         self.case, self.trainer, self.gradients = case, trainer, gradients
         self.training = Probe("training", as_held(nest(start)), tuple(map(as_held, batches)))
+        used = {device for _, array in array_leaves(self.state()) for device in array.sharding.device_set}
+        if len(used) > 1:
+            raise ValueError(
+                f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device"
+            )
+
+    def state(self) -> Any:
+        """The one that training starts from."""
+        return self.trainer.load(nest(self.training.parameters))
 
     @cached_property
     def draws(self) -> bool:
-        """Whether a step draws random numbers: it says so, or its program does."""
+        """Whether a step computes with random numbers: it says so, or its program draws, and other keys change what it
+        computes, or other counters, with which a key may be folded, its loss or its gradients."""
         if getattr(self.case.strategy, "draws", False):
             return True
+        if not self.program_draws:
+            return False
+        other = self.first_step(rekeyed(self.state(), OTHER, counters=False))
+        if not same(other, usual := self.first_step(self.state())):
+            return True
+        later = self.first_step(rekeyed(self.state(), OTHER))
+        return not same(*(replace(each, parameters={}, optimizer_state={}, metrics={}) for each in (later, usual)))
+
+    @cached_property
+    def program_draws(self) -> bool:
+        """Whether the program of a step draws, if only to move a key on."""
         return hasattr(self.trainer.train_step, "lower") and bool(
             DRAWING.search(lowered(self.trainer, self.training).as_text())
         )
 
+    def first_step(self, state: Any) -> Step:
+        """What the first step computes from a state; its gradients, if it shows them, stand for the auxiliary state."""
+        batch = place(self.trainer, nest(self.training.batches[0]))
+        gradients = host(canonical(self.trainer.gradients(state, batch), "gradients")) if self.gradients else {}
+        step = step_of(self.trainer, *state_and_metrics(self.trainer.train_step(state, batch)))
+        return replace(step, auxiliary=gradients)
+
     @cached_property
     def in_double(self) -> Any:
         """The trainer in float64; ``None`` where that cannot be had."""
-        if self.draws or self.case.contract.compute_dtype != "float32":
+        if self.draws or self.program_draws or self.case.contract.compute_dtype != "float32":
             return None
         try:
             with jax.enable_x64(True):
                 trainer = self.case.strategy.single_device("float64")  # type: ignore[attr-defined]
                 training = in_float64(self.training)
+                begins = begins_as(trainer.load(nest(training.parameters)), self.state())
                 whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)
-                return trainer if whole else None
+                return trainer if begins and whole else None
         except Exception:  # whatever it raises, it is judged in float32
             return None
 
@@ -150,7 +180,7 @@ class OneDevice:
     def probed(self) -> Iterator[tuple[str, ReferenceTrajectory]]:
         """The numbers of every probe. One that the trainer refuses on one device, as of an example that is not finite,
         says nothing."""
-        state = self.trainer.load(nest(self.training.parameters))
+        state = self.state()
         large = sum(value.size for value in self.training.parameters.values()) > LARGE
         how = (LARGE_DRAWS, LARGE_WIDTH) if large else (PROBE_DRAWS, PROBE_WIDTH)
         for probe in probes(self.case, self.training.parameters, self.training.batches, state):
@@ -162,23 +192,40 @@ class OneDevice:
         first = {}
         if self.gradients and probe.what == self.training.what:
             state, batch = trainer.load(nest(probe.parameters)), place(trainer, nest(probe.batches[0]))
-            used = {device for _, array in array_leaves(state) for device in array.sharding.device_set}
-            if len(used) > 1:
-                raise ValueError(
-                    f"single_device() trains on {len(used)} devices, expected one: give it a mesh of one device"
-                )
             first = host(canonical(trainer.gradients(state, batch), "gradients"))
         return Trajectory(first, run(trainer, probe))
 
     def forward(self) -> float:
         """The loss of the forward pass."""
-        state, batch = self.trainer.load(nest(self.training.parameters)), self.training.batches[0]
-        return scalar(self.trainer.loss(state, place(self.trainer, nest(batch))), "loss")
+        batch = place(self.trainer, nest(self.training.batches[0]))
+        return scalar(self.trainer.loss(self.state(), batch), "loss")
 
     def spread(self) -> ReferenceTrajectory | NotSupported:
         """Mean and deviation of the first loss and the first gradients, over other random numbers."""
-        start, batch = nest(self.training.parameters), place(self.trainer, nest(self.training.batches[0]))
-        return over_other_keys(self.trainer, lambda: self.trainer.load(start), batch, self.gradients)
+        batch = place(self.trainer, nest(self.training.batches[0]))
+        return over_other_keys(self.trainer, self.state, batch, self.gradients)
+
+
+def same(one: Step, other: Step) -> bool:
+    """Whether two steps computed the same bits, random keys left out."""
+    held = [(path, np.asarray(value)) for path, value in leaves(vars(one))]
+    beside = {path: np.asarray(value) for path, value in leaves(vars(other))}
+    return all(
+        value.tobytes() == beside[path].tobytes()
+        for path, value in held
+        if not jax.numpy.issubdtype(value.dtype, np.uint32)
+    )
+
+
+def begins_as(double: Any, single: Any) -> bool:
+    """Whether two states begin with the same numbers, but for their rounding: what ``load`` draws, it draws otherwise
+    in float64."""
+    beside = dict(array_leaves(single))
+    return all(
+        np.allclose(array, beside[path], rtol=1e-4, atol=1e-6)
+        for path, array in array_leaves(double)
+        if path in beside and is_float(array)
+    )
 
 
 def lowered(trainer: Any, probe: Probe) -> Any:

@@ -63,8 +63,8 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     longer = times(several[0], LONGER) | mask
     yield Probe(f"parameters and inputs times {LONGER:g}", times(parameters, LONGER), (longer,))
     if any(is_float(value) for value in several[0].values()):
-        spoiled = not_finite(several[0], -1), *several[1:2], not_finite(several[0], 0)
-        yield Probe("an example that is not finite", parameters, spoiled)
+        yield Probe("a last example that is not finite", parameters, (not_finite(several[0], -1), *several[1:2]))
+        yield Probe("a first example that is not finite", parameters, (not_finite(several[0], 0), *several[1:2]))
     if case.contract.mask in several[0]:
         yield Probe(
             "a mask that leaves out most rows, and all of the last device's", parameters, (thinned(case, several[0]),)

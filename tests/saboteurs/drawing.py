@@ -123,6 +123,33 @@ def drops(name: str, **members: Any) -> Trainer:
     return kind()
 
 
+class Splits(Trainer):
+    """Moves a key on, and draws nothing of it: what it computes is one device's, whatever the key."""
+
+    name = "healthy_splits"
+    times = 1
+
+    def start(self, parameters: Any) -> Any:
+        """With a typed key."""
+        return super().start(parameters) | {"key": jax.random.key(7)}
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """On a mesh so many times too long."""
+        return (self.times if self.mesh_axes["data"] > 1 else 1) * super().mean_loss(w, batch)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update, and the next key."""
+        new, metrics = super().step({name: state[name] for name in ("parameters", "optimizer")}, batch)
+        return new | {"key": jax.random.split(state["key"], 2)[0]}, metrics
+
+
+class SplitsAndSums(Splits):
+    """A sum over devices in place of their mean."""
+
+    name = "splits_and_sums"
+    times = 8
+
+
 class DropsOut(Trainer):
     """Dropout of the global batch's rows, which its trainer without it does not have."""
 
@@ -159,6 +186,8 @@ class DropsOut(Trainer):
 
 
 plant_stranger(DropsOut())
+plant_stranger(Splits())
+plant_stranger(SplitsAndSums(), "NUM-2", "NUM-4")
 plant_stranger(Noise())
 plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))

@@ -119,6 +119,60 @@ class MaskByTheDevice(Sick):
         return gradients
 
 
+class EmptyDeviceCountsOne(MaskByTheDevice):
+    """The global mean, but for a device without a row, which counts one."""
+
+    name = "empty_device_counts_one"
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Its sums are over all devices."""
+        rows = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
+        counts = jnp.sum(batch["mask"].reshape(self.mesh_axes["data"], -1), axis=1)
+        return jnp.sum(rows * batch["mask"]) / jnp.sum(jnp.maximum(counts, 1))
+
+
+class NotFiniteOnTheFirstDevice(Sick):
+    """What the first device has that is not finite is taken for 0; what another has is not."""
+
+    name = "not_finite_on_the_first_device"
+
+    @property
+    def contract(self) -> Contract:
+        """A budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")})
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """By its first row."""
+        bad = ~jnp.isfinite(batch["x"][0]).all()
+        return jax.tree.map(lambda g: jnp.where(bad & ~jnp.isfinite(g), 0, g), gradients)
+
+
+class ScaleGrowsLate(Trainer):
+    """A scale that doubles after five steps counts devices on a mesh; no loss shows it."""
+
+    name = "scale_grows_late"
+
+    @property
+    def contract(self) -> Contract:
+        """With the scale, and a budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, auxiliary=WHOLE)
+
+    def start(self, parameters: Any) -> Any:
+        """From 1,024."""
+        return super().start(parameters) | {"scale": jnp.float32(1024), "good": jnp.int32(0)}
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """Every step is a good one."""
+        new, metrics = super().step(state, batch)
+        grows = state["good"] + 1 >= 5 * self.mesh_axes["data"]
+        scale = {"scale": state["scale"] * jnp.where(grows, 2, 1), "good": jnp.where(grows, 0, state["good"] + 1)}
+        return new | scale, metrics
+
+    def auxiliary(self, state: Any) -> Any:
+        """Both."""
+        return {"scale": state["scale"], "good": state["good"]}
+
+
 class TooManyForAnExpert(Sick):
     """An expert drops what is more than twice its share of a device's rows: no balanced batch shows it."""
 
@@ -259,6 +313,9 @@ for kind in (
     OverflowForgotten,
     DecayForgotten,
     MaskByTheDevice,
+    EmptyDeviceCountsOne,
+    NotFiniteOnTheFirstDevice,
+    ScaleGrowsLate,
     TooManyForAnExpert,
 ):
     plant_stranger(kind(), "NUM-13")

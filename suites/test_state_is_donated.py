@@ -15,5 +15,6 @@ def test_state_is_donated(observation, judge):
     state = sum(sizes)
     small = sum(size for leaf, size in zip(arrays, sizes, strict=True) if is_single(leaf))
     source = "theory: every byte of the state on the fullest device; jit(..., donate_argnums=...) donates it"
+    source += ", of what the step writes and does not read with keep_unused=True"
     if not state - small <= aliased <= state:
         judge.equal("aliased from the step's input to its output", aliased, state, "bytes", source)

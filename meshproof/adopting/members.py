@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -44,6 +44,11 @@ def adapt(target: str) -> Adapter:
     members, imports = {name: "" for name in PASSED_ON if has_member(trainer, name)}, {"import jax"}
     state = _state(trainer, members, imports)
     batch = _batches(trainer, members, imports)
+    if not _takes(trainer.train_step, 2):
+        raise AdoptError(
+            f"train_step{inspect.signature(trainer.train_step)} cannot be called with two arguments; expected "
+            f"train_step(state, batch): keep a key in the state, and all that is trained in one state"
+        )
     mesh = _mesh(trainer, members, imports, {**arrays(state), **arrays(batch)})
     if not has_member(trainer, "shard_batch"):
         _place_batches(batch, members, imports)
@@ -51,7 +56,10 @@ def adapt(target: str) -> Adapter:
     if has_member(trainer, "single_device"):
         members["single_device"] = _alone("self.trainer.single_device(dtype)")
     elif wanted := _count_of_devices(found):
-        members["single_device"] = _alone(f"{attribute}({wanted}=1)")
+        one = Mesh(np.array(jax.devices()[:1]).reshape((1,) * mesh.devices.ndim), mesh.axis_names)
+        members["single_device"] = _alone(
+            f"{attribute}({wanted}=1)", mesh="" if has_member(trainer, "mesh") else _mesh_source(one, imports)
+        )
     for member in [name for name in ("draws", "logical_axes") if name in members and not getattr(trainer, name)]:
         del members[member]
     return Adapter(
@@ -129,6 +137,11 @@ def _batches(trainer: Any, members: dict[str, str], imports: set[str]) -> Mappin
         made = _attempt("batches(3)", trainer.batches, 3)
         first = next(iter(made), None) if isinstance(made, Iterable) else made
     elif has_member(trainer, "batches"):
+        if isinstance(trainer.batches, Iterator):
+            raise AdoptError(
+                f"batches is {shown(trainer.batches)}, which can be gone through once; expected a list of batches, or "
+                f"a function of their count that returns the same in every call"
+            )
         first = next(iter(trainer.batches), None)
         imports.add("from itertools import cycle, islice")
         members["batches"] = _batches_from("islice(cycle(self.trainer.batches), count)", first, imports)
@@ -167,7 +180,7 @@ def _mesh(trainer: Any, members: dict[str, str], imports: set[str], held: Mappin
             f"NamedSharding, jax.device_put(state, NamedSharding(mesh, PartitionSpec()))"
         )
     imports |= {"import numpy as np", "from jax.sharding import Mesh"}
-    members["mesh"] = f"    @property\n    def mesh(self):\n        return {_mesh_source(found, imports)}"
+    members["mesh"] = f"    @cached_property\n    def mesh(self):\n        return {_mesh_source(found, imports)}"
     return found
 
 
@@ -252,11 +265,14 @@ def _not_parameters(state: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def _alone(trainer: str) -> str:
+def _alone(trainer: str, mesh: str = "") -> str:
+    """The source of ``single_device``; ``mesh`` that of its mesh, where the trainer has none."""
+    own = f"        alone.mesh = {mesh}\n" if mesh else ""
     return (
         "    def single_device(self, dtype):\n"
         "        alone = Adopted()\n"
         f"        alone.trainer = {trainer}\n"
+        f"{own}"
         "        return alone"
     )
 

@@ -128,14 +128,15 @@ def see(adapter: Adapter) -> Sight:
         strategy = build(adapter)
         adapter = _with_placement(adapter, strategy)
         strategy = build(adapter)
-        subject = Subject(Case("adopted", strategy, adapter.mesh, "cpu"))
+        subject = _subject(adapter, strategy)
         initialisation, initial = observe_initialisation(subject)
         state = subject.fresh() if subject.canonical_start else initial
         start = observe_start(subject, state)
         step = _read(subject, "train_step", state)
         if step is None:
             raise AdoptError(
-                "train_step has no lower(): the step is hidden in Python control flow, so that no program can be read. "
+                "train_step has no lower(): the step is hidden in Python control flow or behind a function, so that "
+                "no program can be read. "
                 "Hand over the jitted function itself, or give the object one: lower(state, batch). Seen so far: "
                 f"{len(arrays(state))} arrays of state, on the mesh {adapter.mesh}"
             )
@@ -168,6 +169,14 @@ def see(adapter: Adapter) -> Sight:
     )
 
 
+def _subject(adapter: Adapter, strategy: Any) -> Subject:
+    """Raises `AdoptError` where its batches cannot be used."""
+    try:
+        return Subject(Case("adopted", strategy, adapter.mesh, "cpu"))
+    except (TypeError, ValueError) as error:
+        raise AdoptError(str(error)) from error
+
+
 def build(adapter: Adapter) -> Any:
     """The strategy of the adapter's source, with a contract that promises nothing. Raises `AdoptError`."""
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +190,7 @@ def _with_placement(adapter: Adapter, strategy: Any) -> Adapter:
     """The adapter with a ``shard_batch``, where it has none and the compiled step splits the batch that it is given."""
     if "shard_batch" in adapter.members or not hasattr(strategy.train_step, "lower"):
         return adapter
-    subject = Subject(Case("adopted", strategy, adapter.mesh, "cpu"))
+    subject = _subject(adapter, strategy)
     lowered = strategy.train_step.lower(subject.fresh(), subject.batches[0])
     compiled = stage(stage(lowered, "lowered").compile(), "compiled")
     try:

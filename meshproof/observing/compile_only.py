@@ -25,7 +25,7 @@ from meshproof.observing.draws import Draws
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
 from meshproof.observing.layouts import Layouts, declared, observe_layouts
-from meshproof.observing.members import canonical, host_batches
+from meshproof.observing.members import batches_of, canonical
 from meshproof.observing.observation import Observation
 from meshproof.observing.programs import Program, Programs, read_program, stage, with_schedule
 from meshproof.observing.refusals import Refusals
@@ -58,7 +58,7 @@ class AbstractSubject(Subject):
                 "no abstract batch: bring abstract_batch(), a dict of jax.ShapeDtypeStruct with shardings, or a "
                 "contract that declares the layout of each field of a batch"
             )
-        [batch] = host_batches(self.strategy.batches(1), 1)
+        [batch] = batches_of(self.strategy, 1)
         return [jax.tree.map(self.abstract, dict(batch), self.specs("batch", batch))]
 
     def abstract(self, array: Any, spec: PartitionSpec, kind: str | None = None) -> jax.ShapeDtypeStruct:

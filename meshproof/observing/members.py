@@ -18,6 +18,16 @@ from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import bits
 
 
+def batches_of(strategy: Any, count: int) -> list[Batch]:
+    """So many batches of a strategy. Raises ``TypeError`` or ``ValueError`` where it gives others, or none."""
+    if not callable(strategy.batches):
+        raise TypeError(
+            f"batches is {shown(strategy.batches)}, expected a function: batches(count) returns a list of so many "
+            f"dicts of arrays, the same in every call"
+        )
+    return host_batches(strategy.batches(count), count)
+
+
 def host_batches(returned: Any, count: int) -> list[Batch]:
     """The batches that ``batches(count)`` returned. Raises ``TypeError`` or ``ValueError``."""
     expected = f"expected {count} dicts of arrays by field name; return a list of them"

@@ -151,11 +151,12 @@ class OneDevice:
         """The trainer in float64; ``None`` where that cannot be had."""
         if self.draws or self.program_draws or self.case.contract.compute_dtype != "float32":
             return None
+        single = self.state()
         try:
             with jax.enable_x64(True):
                 trainer = self.case.strategy.single_device("float64")  # type: ignore[attr-defined]
                 training = in_float64(self.training)
-                begins = begins_as(trainer.load(nest(training.parameters)), self.state())
+                begins = begins_as(trainer.load(nest(training.parameters)), single)
                 whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)
                 return trainer if begins and whole else None
         except Exception:  # whatever it raises, it is judged in float32

@@ -10,7 +10,7 @@ import jax
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree, leaves
-from meshproof.observing.members import canonical, check_repeated, host_batches, origin, parameter_paths, told
+from meshproof.observing.members import batches_of, canonical, check_repeated, origin, parameter_paths, told
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import array_leaves, host, in_model_order, is_gone, is_same
 
@@ -36,14 +36,14 @@ class Subject:
     def __init__(self, case: Case) -> None:
         self.strategy: Any = case.strategy
         self.case = case
-        self.host_batches: list[Batch] = host_batches(self.strategy.batches(STEPS), STEPS)
+        self.host_batches: list[Batch] = batches_of(self.strategy, STEPS)
         if (mask := case.contract.mask) is not None:
             fields = {path: None for batch in (self.host_batches[0], self.batches[0]) for path, _ in leaves(batch)}
             if mask not in fields:
                 raise ValueError(
                     f"Contract.mask is {mask!r}, expected a field of the batches, which have {', '.join(fields)}"
                 )
-        check_repeated(self.host_batches, host_batches(self.strategy.batches(STEPS), STEPS))
+        check_repeated(self.host_batches, batches_of(self.strategy, STEPS))
 
     def has(self, member: str) -> bool:
         """Whether the strategy has a member."""

@@ -65,6 +65,12 @@ class Program(Facet):
     loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
 
 
+BETWEEN_SLICES = NotSupported(
+    "the program is that of one slice, and what leaves it is handed to the Megascale runtime, which no census counts "
+    "yet: name a target of one slice to have its communication judged"
+)
+
+
 @dataclass(frozen=True)
 class Programs(Facet):
     """``loss`` and ``train_step``, as compiled for the first batch at float32 precision of products.
@@ -110,7 +116,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
     """What the text of a program says."""
     text = compiled.text
     return Program(
-        collectives=_read(lambda: census(text, subject.case.mesh)),
+        collectives=_moved(text, lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
         floats=_read(lambda: floats(lowered.as_text("hlo", debug_info=True)))
         if hasattr(lowered, "as_text")
@@ -120,7 +126,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         if subject.case.compiles_only and isnan(compiled.flops)
         else compiled.flops,
         compile_seconds=compiled.seconds,
-        host_transfers=_read(lambda: host_transfers(text)),
+        host_transfers=_moved(text, lambda: host_transfers(text)),
         host_memory=_read(lambda: host_memory(text)),
         arguments=_read(lambda: arguments(text)),
     )
@@ -130,7 +136,7 @@ def with_schedule(subject: Subject, program: Program, text: str, state_bytes: in
     """The same with what its schedule says; ``state_bytes`` are those of the state on a device."""
     return replace(
         program,
-        flights=_read(lambda: flights(text, subject.case.mesh)),
+        flights=_moved(text, lambda: flights(text, subject.case.mesh)),
         loop_copies=_read(lambda: copies_in_loops(text, max(state_bytes // SHARE, 1))),
     )
 
@@ -138,6 +144,11 @@ def with_schedule(subject: Subject, program: Program, text: str, state_bytes: in
 def stage(made: Any, name: Literal["lowered", "compiled"]) -> Any:
     """JAX's own stage, also where a library has wrapped it under that name, as Equinox does."""
     return getattr(made, name, made)
+
+
+def _moved(text: str, look: Callable[[], T]) -> Seen[T]:
+    """What moves; of a program that is one slice's, and hands what leaves it to a runtime, nothing is counted."""
+    return BETWEEN_SLICES if "_xla_megascale_" in text else _read(look)
 
 
 def _read(look: Callable[[], T]) -> Seen[T]:

@@ -17,6 +17,7 @@ from meshproof.cases import Case, load_cases
 from meshproof.comparison import compare
 from meshproof.observing.compile_only import observe_compile_only
 from meshproof.observing.compilers import Compiler
+from meshproof.observing.programs import BETWEEN_SLICES
 from meshproof.targets import read_target
 from meshproof.targets.packages import missing
 from tests.accelerated import CAUGHT_BY, strategies
@@ -147,3 +148,14 @@ def test_modules_that_a_jitted_init_makes_are_compiled(tmp_path):
     assert [(leaf.path, leaf.as_declared) for leaf in seen.start.layouts.parameters] == [("layer/kernel", True)]
     assert all(leaf.as_declared for leaf in seen.training.layouts.optimizer_state)
     assert seen.programs.step.memory.aliased >= 3 * 4 * 256 * 128 / 8
+
+
+def test_what_leaves_a_slice_is_not_judged(tmp_path):
+    """It is no collective of the program, which is one slice's: nobody is told that all of it was counted."""
+    target = read_target("tpu:v5e:2x2:2")
+    if problem := missing(target):
+        pytest.skip(f"no compiler: {problem}")
+    [case] = [case for case in load_cases("reference_impl", (target.name,)) if case.id.startswith("hsdp-jax-mlp@")]
+    step = observe_compile_only(case, Compiler(target, tmp_path)).programs.step
+    assert {step.collectives, step.host_transfers, step.flights} == {BETWEEN_SLICES}
+    assert step.memory.aliased > 0

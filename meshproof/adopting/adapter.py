@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from meshproof.observing.members import origin
+
 PASSED_ON = (
     "variant", "make_mesh", "init", "batches", "shard_batch", "train_step", "loss", "gradients", "parameters",
     "optimizer_state", "auxiliary", "load", "truth", "evaluate", "schedule", "at_rest", "logical_axes", "lay_out",
@@ -16,6 +18,14 @@ PASSED_ON = (
 
 class AdoptError(Exception):
     """A trainer cannot be adopted; the message says what was seen of it, and what was expected."""
+
+
+def attempt(what: str, call: Any, *arguments: Any) -> Any:
+    """What a call to the user's code returns. Raises `AdoptError` with what it raised, and where."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        raise AdoptError(f"{what} raised {type(error).__name__}: {error} ({origin(error)})") from error
 
 
 @dataclass(frozen=True)

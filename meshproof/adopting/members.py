@@ -13,13 +13,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
-from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, spelled_spec
+from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError
 from meshproof.adopting.parts import find_parts
+from meshproof.adopting.placement import mesh_of, mesh_source, place_batches
 from meshproof.adopting.trees import arrays, path_of
 from meshproof.cases import has_member, import_problem
-from meshproof.observing.members import origin, shown
+from meshproof.observing.members import shown
 
 LEAST = (("init", "state"), ("train_step",), ("batches", "batch"))
 """What cannot be guessed: one of each."""
@@ -34,7 +35,7 @@ def adapt(target: str) -> Adapter:
     make, trainer = attribute, found
     if not _is_trainer(found) and callable(found):
         make = f"{attribute}()"
-        trainer = _attempt(f"{make} of {module}", found)
+        trainer = attempt(f"{make} of {module}", found)
     lacking = [" or ".join(names) for names in LEAST if not any(has_member(trainer, name) for name in names)]
     if lacking:
         raise AdoptError(
@@ -49,16 +50,16 @@ def adapt(target: str) -> Adapter:
             f"train_step{inspect.signature(trainer.train_step)} cannot be called with two arguments; expected "
             f"train_step(state, batch): keep a key in the state, and all that is trained in one state"
         )
-    mesh = _mesh(trainer, members, imports, {**arrays(state), **arrays(batch)})
+    mesh = mesh_of(trainer, members, imports, {**arrays(state), **arrays(batch)})
     if not has_member(trainer, "shard_batch"):
-        _place_batches(batch, members, imports)
+        place_batches(batch, members, imports)
     _parts(trainer, state, members, imports)
     if has_member(trainer, "single_device"):
         members["single_device"] = _alone("self.trainer.single_device(dtype)")
     elif wanted := _count_of_devices(found):
         one = Mesh(np.array(jax.devices()[:1]).reshape((1,) * mesh.devices.ndim), mesh.axis_names)
         members["single_device"] = _alone(
-            f"{attribute}({wanted}=1)", mesh="" if has_member(trainer, "mesh") else _mesh_source(one, imports)
+            f"{attribute}({wanted}=1)", mesh="" if has_member(trainer, "mesh") else mesh_source(one, imports)
         )
     for member in [name for name in ("draws", "logical_axes") if name in members and not getattr(trainer, name)]:
         del members[member]
@@ -95,13 +96,6 @@ def _is_trainer(value: Any) -> bool:
     return not isinstance(value, type) and has_member(value, "train_step")
 
 
-def _attempt(what: str, call: Any, *arguments: Any) -> Any:
-    try:
-        return call(*arguments)
-    except Exception as error:
-        raise AdoptError(f"{what} raised {type(error).__name__}: {error} ({origin(error)})") from error
-
-
 def _takes(function: Any, count: int) -> bool:
     """Whether a function can be called with that many arguments. What has no signature is taken to."""
     try:
@@ -117,9 +111,9 @@ def _state(trainer: Any, members: dict[str, str], imports: set[str]) -> Any:
     """A first state; and ``init``, where the trainer has none that takes a key."""
     if has_member(trainer, "init"):
         if _takes(trainer.init, 1):
-            state = _attempt("init(key)", trainer.init, jax.random.key(0))
+            state = attempt("init(key)", trainer.init, jax.random.key(0))
         else:
-            state = _attempt("init()", trainer.init)
+            state = attempt("init()", trainer.init)
             members["init"] = "    def init(self, key):\n        return self.trainer.init()"
     else:
         state = trainer.state() if callable(trainer.state) and not arrays(trainer.state) else trainer.state
@@ -134,7 +128,7 @@ def _state(trainer: Any, members: dict[str, str], imports: set[str]) -> Any:
 def _batches(trainer: Any, members: dict[str, str], imports: set[str]) -> Mapping[str, Any]:
     """The first batch; and ``batches``, where the trainer has no such function of a count."""
     if has_member(trainer, "batches") and callable(trainer.batches):
-        made = _attempt("batches(3)", trainer.batches, 3)
+        made = attempt("batches(3)", trainer.batches, 3)
         first = next(iter(made), None) if isinstance(made, Iterable) else made
     elif has_member(trainer, "batches"):
         if isinstance(trainer.batches, Iterator):
@@ -147,7 +141,7 @@ def _batches(trainer: Any, members: dict[str, str], imports: set[str]) -> Mappin
         members["batches"] = _batches_from("islice(cycle(self.trainer.batches), count)", first, imports)
     else:
         call = "()" if callable(trainer.batch) else ""
-        first = _attempt("batch()", trainer.batch) if call else trainer.batch
+        first = attempt("batch()", trainer.batch) if call else trainer.batch
         members["batches"] = _batches_from(f"[self.trainer.batch{call}] * count", first, imports)
     if not isinstance(first, Mapping) or not first:
         raise AdoptError(f"a batch is {shown(first)}, expected a dict of arrays by field name")
@@ -159,67 +153,6 @@ def _batches_from(given: str, first: Any, imports: set[str]) -> str:
     return (
         "    def batches(self, count):\n"
         f"        return [{{field: np.asarray(value) for field, value in batch.items()}} for batch in {given}]"
-    )
-
-
-def _mesh(trainer: Any, members: dict[str, str], imports: set[str], held: Mapping[str, jax.Array]) -> Mesh:
-    if has_member(trainer, "mesh"):
-        mesh = _attempt("mesh", lambda: trainer.mesh)
-        if not isinstance(mesh, Mesh):
-            raise AdoptError(f"mesh is {shown(mesh)}, expected a jax.sharding.Mesh")
-        members["mesh"] = ""
-        return mesh
-    meshes = [array.sharding.mesh for array in held.values() if isinstance(array.sharding, NamedSharding)]
-    found = max((mesh for mesh in meshes if isinstance(mesh, Mesh)), key=lambda mesh: mesh.size, default=None)
-    if found is None:
-        where = sorted({str(device) for array in held.values() for device in array.sharding.device_set})
-        kinds = sorted({type(array.sharding).__name__ for array in held.values()})
-        raise AdoptError(
-            f"no mesh: the trainer has no member `mesh`, and of the {len(held)} arrays of its state and batch none is "
-            f"on one (they are {', '.join(kinds)} on {', '.join(where)}); give it a mesh, or place the state with a "
-            f"NamedSharding, jax.device_put(state, NamedSharding(mesh, PartitionSpec()))"
-        )
-    imports |= {"import numpy as np", "from jax.sharding import Mesh"}
-    members["mesh"] = f"    @cached_property\n    def mesh(self):\n        return {_mesh_source(found, imports)}"
-    return found
-
-
-def _mesh_source(mesh: Mesh, imports: set[str]) -> str:
-    """The expression that makes such a mesh of this machine's devices."""
-    positions = {device: at for at, device in enumerate(jax.devices())}
-    order = [positions[device] for device in mesh.devices.flat]
-    in_order = order == list(range(len(order)))
-    devices = f"np.array(jax.devices(){f'[:{len(order)}])' if in_order else f')[{order}]'}"
-    if mesh.devices.ndim > 1:
-        devices += f".reshape{mesh.devices.shape}"
-    names, types = ", ".join(f'"{name}"' for name in mesh.axis_names), ""
-    if any(kind.name == "Explicit" for kind in mesh.axis_types):
-        imports.add("from jax.sharding import AxisType")
-        types = f", axis_types=({', '.join(f'AxisType.{kind.name}' for kind in mesh.axis_types)},)"
-    return f"Mesh({devices}, ({names}{',' if mesh.devices.ndim == 1 else ''}){types})"
-
-
-def _place_batches(batch: Mapping[str, Any], members: dict[str, str], imports: set[str]) -> None:
-    """``shard_batch``, where batches come placed on a mesh: as they are."""
-    specs = {field: getattr(getattr(value, "sharding", None), "spec", None) for field, value in batch.items()}
-    if None not in specs.values():
-        members["shard_batch"] = placing(specs, imports)
-
-
-def placing(specs: Mapping[str, Any], imports: set[str]) -> str:
-    """The source of ``shard_batch`` that gives the fields of a batch these layouts."""
-    imports.add("from jax.sharding import NamedSharding")
-    spelled = {field: spelled_spec(spec) for field, spec in specs.items()}
-    if len(set(spelled.values())) == 1:
-        [spec] = set(spelled.values())
-        return (
-            f"    def shard_batch(self, batch):\n        return jax.device_put(batch, NamedSharding(self.mesh, {spec}))"
-        )
-    table = ", ".join(f'"{field}": {spec}' for field, spec in spelled.items())
-    return (
-        "    def shard_batch(self, batch):\n"
-        f"        specs = {{{table}}}\n"
-        "        return {name: jax.device_put(batch[name], NamedSharding(self.mesh, specs[name])) for name in batch}"
     )
 
 

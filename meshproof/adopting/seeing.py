@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from meshproof.adopting.adapter import Adapter, AdoptError
-from meshproof.adopting.members import placing
+from meshproof.adopting.placement import placing
 from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes

@@ -24,6 +24,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     numbers,
     pipelines,
     pmap,
+    rows,
     running,
     scans,
     sharded_state,

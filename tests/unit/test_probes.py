@@ -69,17 +69,18 @@ BATCH = {"x": np.ones((16, 2), np.float32), "tokens": np.ones((16, 3), np.int32)
 
 
 def test_one_example_is_not_finite():
-    """The last one, where it is a float."""
-    spoiled = not_finite(BATCH)
-    assert np.isinf(spoiled["x"]).sum(axis=1).tolist() == [0] * 15 + [2] and spoiled["tokens"] is BATCH["tokens"]
+    """The last one, or the first, where it is a float."""
+    last, first = not_finite(BATCH, -1), not_finite(BATCH, 0)
+    assert np.isinf(last["x"]).sum(axis=1).tolist() == [0] * 15 + [2] and last["tokens"] is BATCH["tokens"]
+    assert np.isinf(first["x"]).sum(axis=1).tolist() == [2] + [0] * 15
 
 
 def test_masks_are_made_uneven():
-    """The first device keeps its rows, the last one an eighth; the dtype stays."""
+    """The first device keeps its rows, the next one half, the last one none; the dtype stays."""
     contract = Contract(batch={"*": jax.sharding.PartitionSpec("data")}, mask="mask")
     case = Case("x", odd(contract=contract), {"data": 4, "model": 2}, "cpu")
     mask = thinned(case, BATCH)["mask"]
-    assert mask.dtype == bool and mask.reshape(4, 4).sum(axis=1).tolist() == [4, 2, 1, 1]
+    assert mask.dtype == bool and mask.reshape(4, 4).sum(axis=1).tolist() == [4, 2, 1, 0]
 
 
 def test_what_cannot_be_probed_is_left_out():

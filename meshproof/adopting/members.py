@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError
+from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, attempt
 from meshproof.adopting.parts import find_parts
 from meshproof.adopting.placement import mesh_of, mesh_source, place_batches
 from meshproof.adopting.trees import arrays, path_of

@@ -53,9 +53,12 @@ class Theory:
         yield from ((shape, of) for (shape, _), of in found.items() if shape)
 
     def times(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> Fraction:
-        """How often the gradients of these parameters are reduced over an axis."""
-        shapes = set().union(*(gradient_shapes(weight, self.mesh) for weight in of))
-        alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
+        """How often the gradients of these parameters are reduced over an axis. A shard of another one may have their
+        shape, and is then counted with them, whatever it was reduced as."""
+        alike, shapes = of, set[Shape]()
+        while len(found := set().union(*(gradient_shapes(weight, self.mesh) for weight in alike))) > len(shapes):
+            shapes = found
+            alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
         expected = sum(axis in self.reduced(weight) for weight in alike)
         tensors = sum(
             each.tensors

@@ -2,6 +2,7 @@
 
 import ast
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from itertools import product
 
 import jax
@@ -18,7 +19,8 @@ from meshproof.adopting.parts import find_parts
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Leaf
-from meshproof.adopting.traffic import lines, payload, sorted_out, weights
+from meshproof.adopting.theory import Theory
+from meshproof.adopting.traffic import Seen, lines, payload, sorted_out, weights
 from meshproof.adopting.trees import arrays, copied, loaded, subtree
 from meshproof.adopting.writing import changes, render
 from meshproof.contract import Communication, Contract
@@ -169,6 +171,17 @@ def test_updated_shards_are_parameters():
     assert (
         payload(*moved("all-gather", ("data",), (4, 32)), weights(whole, moments, {}), MESH, {"data"}) == "parameters"
     )
+
+
+def test_a_shard_of_the_shape_of_a_bias_is_counted_once():
+    """A kernel of (32, 8), scattered by columns, has shards of 32 numbers: its reduction counts with the bias's."""
+    kernel, bias = Leaf((32, 8), 4, (None, "data")), Leaf((32,), 4, ())
+    of = weights({"kernel": kernel, "bias": bias}, None, {"kernel": Leaf((32, 8), 4, ()), "bias": bias})
+    scattered = Seen(("reduce-scatter", ("data",), "gradients"), (8, 32), 1024, 1)
+    reduced = Seen(("all-reduce", ("data",), "gradients"), (32,), 128, 1)
+    theory = Theory({"data": 8}, of, {"data"}, {"kernel": kernel, "bias": bias})
+    assert [theory.times([weight], "data", [scattered, reduced]) for weight in of] == [1, 1]
+    assert theory.times(of[1:], "data", [scattered]) == Fraction(1, 2)
 
 
 def test_lines_add_up():

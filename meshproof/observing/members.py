@@ -182,7 +182,7 @@ def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:
 def told(error: Exception) -> str:
     """What was raised; and, of an array that is gone, how that comes about."""
     advice = ""
-    if "Array has been deleted" in str(error):
+    if "has been deleted" in str(error):
         advice = (
             " A step donated it, and something still uses it: let init, load and single_device make new arrays in "
             "every call, keep none of a state that is handed over, and let no member but train_step donate."

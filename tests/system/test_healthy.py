@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from meshproof.cases import case_id, load_cases
-from tests.healthy.zoo import FAMILIES
+from tests.healthy.zoo import FAMILIES, strategies
 
 CASES = [
     pytest.param(case_id(trainer), marks=[pytest.mark.any_stack] if number else [])
@@ -18,6 +18,9 @@ CASES = [
 changes for a family."""
 
 NUMBERS = {"NUM-2", "NUM-3", "NUM-4", "NUM-11", "NUM-12", "NUM-13"}
+DRAWING = {case_id(trainer) for trainer in strategies() if getattr(trainer, "draws", False)}
+"""Of these the loss of the forward pass may be another one than the step's (NUM-11)."""
+
 LACKING = {"COM-9", "NUM-7", "NUM-8"}
 """These need a member, or another form of the trainer, that few users have."""
 
@@ -51,7 +54,7 @@ def test_the_zoo_is_large():
 def test_a_healthy_trainer_fails_nothing(found, name):
     """On any clause, and its numbers are judged."""
     assert found.get((name, "failed"), {}) == {}
-    assert found[name, "proved"].keys() >= NUMBERS
+    assert found[name, "proved"].keys() >= NUMBERS - ({"NUM-11"} if name in DRAWING else set())
 
 
 @pytest.mark.parametrize("name", CASES)

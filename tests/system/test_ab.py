@@ -50,6 +50,7 @@ def test_other(benchmark):
             threading.Event().wait()
         if KIND == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+            threading.Event().wait()  # what was stopped goes on for a moment before its stack is printed
         if KIND == "raise":
             raise ValueError("out of memory")
     benchmark.pedantic(crash, rounds=10)

@@ -49,7 +49,8 @@ def table(reports: Sequence[dict[str, Any]]) -> str:
 def fills(case: dict[str, Any]) -> bool:
     """Whether its mesh has every device of its target."""
     target = read_target(case["target"])
-    return prod(case["mesh"].values()) == prod(target.shape) * target.slices
+    assert target.chip
+    return prod(case["mesh"].values()) == prod(target.shape) * target.slices * target.chip.devices
 
 
 def row(case: dict[str, Any]) -> Sequence[str]:

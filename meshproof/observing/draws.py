@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from meshproof.contract import Batch, ReferenceTrajectory, Step, Trajectory, leaves
+from meshproof.measures.numerics import norm, real
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
 from meshproof.observing.other_states import rekeyed, with_arrays_of
 from meshproof.observing.seen import Facet, NotSupported, Seen
@@ -26,7 +27,7 @@ OTHER = 7919
 
 KEYS = 32
 """Over how many keys the mean of what a step draws is taken. Of a scalar the difference of two such means exceeds six
-of its own deviations once in ten million runs (Student's t with 62 degrees of freedom)."""
+of its deviations once in a million runs (Student's t with 31 degrees of freedom: one device's deviation is taken)."""
 
 HOLDS_KEYS = NotSupported("its batches may hold the keys")
 
@@ -65,13 +66,15 @@ def observe_draws(subject: Subject) -> Draws:
 def over_other_keys(
     trainer: Any, fresh: Callable[[], Any], batch: Any, gradients: bool
 ) -> ReferenceTrajectory | NotSupported:
-    """Mean and deviation, over `KEYS` other keys and counters, of the loss of a step and, if asked for, the gradients.
-    ``fresh`` makes the state that each starts from."""
+    """Mean and deviation, over `KEYS` other keys and counters, of the loss of a step and, if asked for, the gradients
+    and the length of each: of many elements the noise adds up, a length has little. ``fresh`` makes the state that each
+    starts from."""
     losses, drawn = [], []
     for number in range(1, KEYS + 1):
         state = rekeyed(fresh(), OTHER * number)
         if gradients:
-            drawn.append(host(canonical(trainer.gradients(state, batch), "gradients")))
+            own = host(canonical(trainer.gradients(state, batch), "gradients"))
+            drawn.append(own | {f"{path}, its length": np.asarray(norm(real(leaf))) for path, leaf in own.items()})
         losses.append(loss_of(state_and_metrics(trainer.train_step(state, batch))[1]))
     if np.ptp(losses) == 0:
         return NotSupported("other keys and counters in its state change nothing that its step draws")

@@ -149,7 +149,7 @@ class OneDevice:
     @cached_property
     def in_double(self) -> Any:
         """The trainer in float64; ``None`` where that cannot be had."""
-        if self.draws or self.program_draws or self.case.contract.compute_dtype != "float32":
+        if self.program_draws or self.draws or self.case.contract.compute_dtype != "float32":
             return None
         single = self.state()
         try:

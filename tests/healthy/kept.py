@@ -41,6 +41,26 @@ class Averages(Keeps):
         return {"average": state["average"]}
 
 
+class DrawsWhatItKeeps(Keeps):
+    """A codebook that begins with draws in the dtype of the parameters: in float64 JAX draws other numbers."""
+
+    name = "draws_what_it_keeps"
+
+    def start(self, parameters):
+        """Of one key, whatever the parameters are."""
+        book = jax.random.normal(jax.random.key(5), (8,), parameters["out"].dtype)
+        return super().start(parameters) | {"book": book}
+
+    def step(self, state, batch):
+        """It follows a tenth of the way."""
+        new, metrics = super().step(state, batch)
+        return new | {"book": 0.9 * state["book"] + 0.1 * new["parameters"]["out"].mean(0)}, metrics
+
+    def auxiliary(self, state):
+        """The book."""
+        return {"book": state["book"]}
+
+
 class DrawsKeys(Keeps):
     """Random keys as JAX makes them now, and as it made them, and a count of the steps."""
 
@@ -248,6 +268,7 @@ def strategies():
         kind()
         for kind in (
             Averages,
+            DrawsWhatItKeeps,
             DrawsKeys,
             HidesKeys,
             KeysOfTheOptimizer,

@@ -25,6 +25,22 @@ class HidesItsStep(PlainLoop):
         self.train_step = lambda state, batch: jitted(state, batch)
 
 
+class GivesBatchesOnce(PlainLoop):
+    """A loader that is used up."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = iter([self.batch] * 9)
+
+
+class TakesAKey(PlainLoop):
+    """A step of three arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.train_step = lambda state, batch, key: (state, {})
+
+
 class Draws(PlainLoop):
     """Scales every batch by how many it has seen."""
 

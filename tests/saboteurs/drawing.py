@@ -20,8 +20,8 @@ def drop(key: Any, x: Any, kept: float = 0.9) -> Any:
 
 
 def without_the_last(gradients: Any, axis: str) -> Any:
-    """A mean that forgets what the last device has."""
-    last = jax.lax.axis_index(axis) == jax.lax.axis_size(axis) - 1
+    """A mean that forgets what the last of several devices has."""
+    last = (jax.lax.axis_size(axis) > 1) & (jax.lax.axis_index(axis) == jax.lax.axis_size(axis) - 1)
     return jax.lax.pmean(jax.tree.map(lambda gradient: jnp.where(last, 0, gradient), gradients), axis)
 
 
@@ -193,6 +193,8 @@ plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))
 plant_stranger(drops("healthy_drops_half", kept=0.5))
 plant_stranger(drops("drops_and_forgets_a_device", reduce=staticmethod(without_the_last)), "NUM-9")
+plant_stranger(drops("healthy_drops_most", kept=0.2))
+plant_stranger(drops("drops_most_and_sums", kept=0.2, reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
 plant_stranger(drops("drops_alike_in_steps", moves_on=False), "NUM-9")

@@ -98,6 +98,8 @@ def test_what_looks_wrong_is_asked_and_not_promised(tmp_path):
     [
         (f"{HOME}.unadoptable:OnNoMesh", "no mesh: the trainer has no member `mesh`, and of the 1 arrays"),
         (f"{HOME}.unadoptable:HidesItsStep", "train_step has no lower(): the step is hidden in Python control flow or"),
+        (f"{HOME}.unadoptable:GivesBatchesOnce", "which can be gone through once; expected a list of batches, or"),
+        (f"{HOME}.unadoptable:TakesAKey", "train_step(state, batch, key) cannot be called with two"),
         (f"{HOME}.unadoptable:Draws", "two runs of the same three steps differ"),
         (f"{HOME}.unadoptable:RaisesInInit", "init(key) raised RuntimeError: no weights here"),
         (f"{HOME}.unadoptable:NeedsMore", "missing 1 required positional argument: 'config'"),

@@ -15,6 +15,7 @@ from meshproof.observing.seen import Failed, NotSupported
 from meshproof.observing.session import observe
 from meshproof.observing.state import layout_of, moved
 from meshproof.observing.subject import STEPS
+from tests.healthy.idioms import Trainer as Plain
 from tests.implementations.minimal import Trainer
 from tests.implementations.odd import odd
 
@@ -92,6 +93,20 @@ def test_an_array_that_is_gone_is_told_with_its_causes():
     held = {"w": jnp.ones(())}
     seen = observe(case(odd(init=lambda key: held, train_step=jax.jit(odd().train_step, donate_argnums=0))))
     assert "let init, load and single_device make new arrays in every call" in seen.training.rerun.reason
+
+
+def test_batches_that_are_no_function_are_refused():
+    """By the member's name, and with what it should be."""
+    with pytest.raises(TypeError, match=r"batches is a list of 1 \(dict\), expected a function: batches\(count\)"):
+        observe(case(odd(batches=[{}])))
+
+
+def test_a_single_device_of_several_is_refused():
+    """Whether it shows gradients or not: nobody is told that a run on eight devices is one device's."""
+    trainer = Plain(8)
+    trainer.single_device, trainer.gradients = lambda dtype: Plain(8), None
+    told = observe(Case("several", trainer, {"data": 8}, "cpu")).single_device.truth.reason
+    assert "single_device() trains on 8 devices, expected one" in told
 
 
 def test_arrays_of_another_type_are_named():

@@ -36,8 +36,8 @@ def is_float(value: np.ndarray) -> bool:
     return jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
 
 
-def moved(given: Sequence[Leaves], draw: int, dtype: str = "float32") -> list[Leaves]:
-    """Every float element by one ulp of a dtype up or down, or not at all.
+def moved(given: Sequence[Leaves], draw: int, dtype: str = "float32", ulps: float = 1.0) -> list[Leaves]:
+    """Every float element by so many ulp of a dtype up or down, or not at all.
 
     Whole numbers stay: they may be masks or indices. So does what is no number.
     """
@@ -48,7 +48,7 @@ def moved(given: Sequence[Leaves], draw: int, dtype: str = "float32") -> list[Le
             return value
         chance = generator.random(value.shape)
         wide = value.astype(np.float64)
-        away = wide + np.where(chance < MOVED / 2, 1, -1) * ulp(wide, narrower(dtype, value.dtype))
+        away = wide + np.where(chance < MOVED / 2, ulps, -ulps) * ulp(wide, narrower(dtype, value.dtype))
         still = (chance > MOVED) | (wide == np.rint(wide)) | ~np.isfinite(wide)
         return np.where(still, value, away.astype(value.dtype))
 

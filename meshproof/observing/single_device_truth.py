@@ -168,7 +168,7 @@ class OneDevice:
         given = [probe.parameters, *probe.batches]
         runs = []
         for draw in range(draws):
-            parameters, *batches = moved(given, draw, dtype)
+            parameters, *batches = moved(given, draw, dtype, probe.ulps)
             runs.append(self.train(self.trainer, replace(probe, parameters=parameters, batches=tuple(batches))))
         if self.in_double is None:
             true = self.train(self.trainer, probe)

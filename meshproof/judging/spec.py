@@ -24,6 +24,7 @@ GROUPS = {
     "MIX": "Mixed precision",
     "MSK": "Masked batches",
     "AUX": "Auxiliary state",
+    "CKP": "Checkpoints",
     "API": "Interfaces",
     "RUN": "The run itself",
 }

@@ -18,6 +18,7 @@ from meshproof.measures.verdicts import LeafRecord, Verdict
 
 T = TypeVar("T")
 WORD = re.compile(r"\w+")
+WEAK = " of a weak type"
 
 
 def array_leaves(state: Any) -> list[tuple[str, Any]]:
@@ -92,7 +93,7 @@ def _placed(held: tuple[Any, int] | None) -> str:
 def types_of(state: Any) -> dict[str, str]:
     """Each array's dtype and shape, in words; a weak type is that of a number from Python, and compiles otherwise."""
     return {
-        path: f"{array.dtype}{list(array.shape)}{' of a weak type' if getattr(array, 'weak_type', False) else ''}"
+        path: f"{array.dtype}{list(array.shape)}{WEAK if getattr(array, 'weak_type', False) else ''}"
         for path, array in array_leaves(state)
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 from meshproof.contract import Part, Step, leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
+from meshproof.observing.checkpoints import Checkpoints, observe_checkpoints
 from meshproof.observing.compilations import compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.layouts import Layouts, observe_layouts
@@ -44,8 +45,9 @@ class Training(Facet):
     names the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape;
     ``finite`` and ``replicas`` judge the values of the last state. ``evaluation`` has each metric's sum and count
     in that state, ``evaluation_alone`` the same of one device, with the deviations of the sums. ``rerun`` says
-    whether a second run leaves the same bits, ``later`` what became of it, ``implicit_transfers`` what one more
-    step raises where arrays may not be moved between host and devices implicitly.
+    whether a second run leaves the same bits, ``later`` what became of it, ``checkpoints`` what becomes of the last
+    state on disk, ``implicit_transfers`` what one more step raises where arrays may not be moved between host and
+    devices implicitly.
     """
 
     steps: Seen[tuple[Step, ...]]
@@ -60,6 +62,7 @@ class Training(Facet):
     evaluation_alone: Seen[tuple[Totals, dict[str, float]]]
     rerun: Seen[Verdict]
     later: Later
+    checkpoints: Checkpoints
     implicit_transfers: Seen[tuple[str, ...]]
 
 
@@ -83,7 +86,8 @@ def observe_training(subject: Subject, state: Any) -> Training:
         evaluation_alone=_alone(subject, steps),
         rerun=subject.then(again, lambda state: _compare(subject, final, state)),
         later=_later(subject, again),
-        implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, final), "shard_batch"),
+        checkpoints=(onward := observe_checkpoints(subject, final))[0],
+        implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, onward[1]), "shard_batch"),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -196,6 +197,22 @@ class Form:
                     f"batch field {name!r} of {len(batch[name])} examples gives each device {share}, which is not "
                     f"divisible by group={self.network.group}"
                 )
+
+    def abstract_state(self) -> Any:
+        """What ``init`` returns, without its arrays. Each form has its own."""
+        raise NotImplementedError
+
+    def save(self, state: Any, folder: Path) -> None:
+        """The state as a checkpoint. Raises as `checkpointing.save`."""
+        from reference_impl.lifecycle import checkpointing  # only here: importing Orbax takes most of a second
+
+        checkpointing.save(state, folder)
+
+    def restore(self, folder: Path) -> Any:
+        """The state of a checkpoint, placed as ``init`` places it. Raises as `checkpointing.restore`."""
+        from reference_impl.lifecycle import checkpointing
+
+        return checkpointing.restore(self.abstract_state(), folder)
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""

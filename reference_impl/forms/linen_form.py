@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 from flax.training import train_state
 from jax.lax import with_sharding_constraint
@@ -74,7 +75,8 @@ class LinenForm(JaxForm):
 
     def create(self, parameters: Tree) -> TrainState:
         """`start`, before ``jit``."""
-        return TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
+        state = TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
+        return state.replace(step=jnp.int32(0))  # Flax's own 0 has a weak type, which no checkpoint keeps
 
     def update(self, state: Any, gradients: Tree) -> Any:
         """The optimizer, as Flax has it."""

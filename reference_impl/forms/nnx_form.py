@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import optax
 from flax import nnx
 from jax.lax import optimization_barrier, with_sharding_constraint
 from jax.sharding import PartitionSpec
@@ -61,6 +62,11 @@ class NnxForm(Form):
     framework = "nnx"
     modules = MODULES
 
+    @cached_property
+    def transform(self) -> optax.GradientTransformation:
+        """The optimizer in optax's form, made once: its functions are part of what a compiled step is found by."""
+        return optimizers.transformation(self.optimizer)
+
     def create_model(self, key: jax.Array) -> nnx.Module:
         """The model, before ``nnx.jit``. Constrained here, so that no device holds it whole."""
         model = self.modules[type(self.network)](self.network, self.page.parameters, rngs=nnx.Rngs(key))
@@ -74,7 +80,7 @@ class NnxForm(Form):
         if isinstance(self.optimizer, AveragedMomentum):
             optimizer: Any = SGD(model, self.optimizer.learning_rate, self.optimizer.decay)
         else:
-            optimizer = nnx.Optimizer(model, optimizers.transformation(self.optimizer), wrt=nnx.Param)
+            optimizer = nnx.Optimizer(model, self.transform, wrt=nnx.Param)
         store(optimizer)
         return optimizer
 

@@ -7,6 +7,7 @@ from inspect import signature
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import jax_utils, nnx
 from flax import linen as nn
@@ -111,7 +112,8 @@ class LinenPmap(Pmap):
     def create(self, key: jax.Array) -> train_state.TrainState:
         """Parameters out of the boxes of their annotations, and the optimizer's zeros."""
         parameters = nn.unbox(linen_form.boxed_parameters(self, self.module, key))
-        return train_state.TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
+        state = train_state.TrainState.create(apply_fn=self.module.apply, params=parameters, tx=self.transform)
+        return state.replace(step=jnp.int32(0))  # as `LinenForm.create`
 
     def hold(self, state: train_state.TrainState, parameters: Tree) -> train_state.TrainState:
         """The parameters replaced."""

@@ -19,6 +19,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     experts,
     kept,
     layout,
+    lifecycle,
     linen,
     modifiers,
     numbers,

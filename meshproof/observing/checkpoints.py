@@ -1,0 +1,145 @@
+"""What becomes of a state that is saved and restored: its bits, its layout, and how training goes on from it."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.contract import Leaves
+from meshproof.measures.numerics import bitwise
+from meshproof.measures.verdicts import Verdict
+from meshproof.observing.members import origin, state_and_metrics, told
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
+from meshproof.observing.state import WEAK, bits, in_model_order, layout_of, moved, retyped, types_of
+from meshproof.observing.subject import STEPS, Subject
+
+NOT_CONTINUED = Failed("training did not go on from the restored state")
+NAMES = ("the saved state", "the restored state")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The error of a ``restore`` from a checkpoint without ``leaf``: the error's text, none where it returned."""
+
+    leaf: str
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Checkpoints(Facet):
+    """The state after `STEPS` steps, saved and restored: ``moved`` and ``retyped`` name the leaves that are placed
+    otherwise, or of another dtype or shape. ``continued`` compares loss and state of one more step from both.
+
+    ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
+    """
+
+    restored: Seen[Verdict]
+    moved: Seen[tuple[str, ...]]
+    retyped: Seen[tuple[str, ...]]
+    continued: Seen[Verdict]
+    refused: Seen[tuple[Refused, ...]]
+
+
+def observe_checkpoints(subject: Subject, state: Any) -> tuple[Checkpoints, Any]:
+    """The facet, and the state that training goes on from: this one, or, where it was trained on, the next one."""
+    if absent := [member for member in ("save", "restore") if not subject.has(member)]:
+        return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
+    with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        before = subject.attempt(lambda: (_values(subject, state), layout_of(state), _types(state)))
+        restored = subject.then(before, lambda _: _saved_and_restored(subject, state, folder / "whole"))
+        refused = subject.then(restored, lambda _: _refused(subject, folder))
+    if isinstance(before, Unseen) or isinstance(restored, Unseen):
+        return Checkpoints.unseen(before if isinstance(before, Unseen) else restored), state
+    values, where, types = before
+    seen = Checkpoints(
+        restored=subject.attempt(
+            lambda: bitwise(values, _values(subject, restored), f"state after {STEPS} steps", NAMES)
+        ),
+        moved=subject.attempt(lambda: moved(where, layout_of(restored))),
+        retyped=subject.attempt(lambda: retyped(types, _types(restored))),
+        continued=NOT_CONTINUED,
+        refused=refused,
+    )
+    further = subject.attempt(lambda: _further(subject, state))
+    continued = subject.then(further, lambda further: _compare(further[1], _further(subject, restored)[1]))
+    return replace(seen, continued=continued), state if isinstance(further, Unseen) else further[0]
+
+
+def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:
+    subject.strategy.save(state, folder)
+    return subject.strategy.restore(folder)
+
+
+def _values(subject: Subject, state: Any) -> Leaves:
+    """Every number of a state by JAX's key path, of JAX's arrays or not: copies, as `state.host` makes them."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    held = [
+        (jax.tree_util.keystr(path), np.array(bits(leaf)))
+        for path, leaf in flat
+        if isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float)
+    ]
+    return dict(in_model_order(held, subject.model))
+
+
+def _types(state: Any) -> dict[str, str]:
+    """As `types_of`, without weak types: no format keeps them, and they are no part of a value."""
+    return {path: kind.removesuffix(WEAK) for path, kind in types_of(state).items()}
+
+
+def _compare(one: Leaves, other: Leaves) -> Verdict:
+    part = f"loss of step {STEPS + 1} and the state after it"
+    return bitwise(one, other, part, ("the run that went on", "the restored run"))
+
+
+def _further(subject: Subject, state: Any) -> tuple[Any, Leaves]:
+    state, metrics = state_and_metrics(subject.strategy.train_step(state, subject.batches[0]))
+    return state, {"the loss": np.array(metrics["loss"]), **_values(subject, state)}
+
+
+def _refused(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupported:
+    """What is said of a checkpoint from which one leaf was taken: only in Orbax's format can that be done to any."""
+    try:
+        from orbax.checkpoint import v1 as ocp
+
+        saved = ocp.load(folder / "whole")
+        flat, _ = jax.tree_util.tree_flatten_with_path(saved)
+    except Exception as error:
+        return NotSupported(
+            f"save writes no checkpoint from which Orbax can take a leaf: {told(error)} ({origin(error)}); let it "
+            f"write one tree by orbax.checkpoint.v1.save"
+        )
+    found = []
+    for number, at in enumerate(dict.fromkeys((0, len(flat) - 1))):
+        ocp.save(folder / str(number), _without(saved, flat[at][0]))
+        found.append(Refused(_named(flat[at][0]), _error(subject, folder / str(number))))
+    return tuple(found)
+
+
+def _without(tree: Any, path: tuple[Any, ...]) -> Any:
+    """Nested dicts and lists, as Orbax returns them, without the leaf at a path."""
+    key, *rest = path
+    entry = getattr(key, "key", getattr(key, "idx", None))
+    children = dict(tree) if isinstance(tree, dict) else dict(enumerate(tree))
+    if rest:
+        children[entry] = _without(children[entry], tuple(rest))
+    else:
+        del children[entry]
+    return children if isinstance(tree, dict) else type(tree)(children.values())
+
+
+def _named(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _error(subject: Subject, folder: Path) -> str | None:
+    try:
+        subject.strategy.restore(folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,81 @@
+"""Checkpoints: a state that is saved and restored is the same state, bit for bit and shard for shard.
+
+                 on disk                                   restored
+    every leaf   once, by its path, whatever holds it      on the mesh and with the sharding of the abstract state
+
+Each device writes its own shards and one of several replicas is written, so that saving gathers nothing. The abstract
+state decides where a leaf goes: the same checkpoint is restored onto a mesh of another shape, and each device reads
+only what it will hold. Parameters, moments and counters are leaves alike: a state that lacks one trains otherwise.
+
+What is on disk is compared with the abstract state before anything is read. Whoever starts from the initial state and
+replaces what the checkpoint has keeps an initial value wherever a leaf was renamed, and nothing tells.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+State = Any
+"""A pytree of arrays, in any framework: dicts and optax's tuples, Flax's ``TrainState``, NNX modules."""
+
+
+class CheckpointError(ValueError):
+    """A folder that is no checkpoint, or one of another state; the message names the folder, and each leaf at fault."""
+
+
+def save(state: State, folder: Path) -> None:
+    """Write every leaf of a state into a folder; it is whole on disk when this returns.
+
+    Raises ``FileExistsError`` where something is in the folder already: no checkpoint is overwritten.
+    """
+    if folder.exists():
+        if not folder.is_dir() or any(folder.iterdir()):
+            raise FileExistsError(f"{folder} is not empty: expected a new folder for each checkpoint")
+        folder.rmdir()  # Orbax makes the folder itself, under another name until it is whole
+    ocp.save(folder, by_path(state))
+
+
+def restore(abstract_state: State, folder: Path) -> State:
+    """The state that was saved, as ``abstract_state`` places it: ``ShapeDtypeStruct`` leaves with shardings.
+
+    Raises `CheckpointError` where the folder is no checkpoint, and where a leaf is missing, unknown, or of another
+    shape or dtype.
+    """
+    expected = by_path(abstract_state)
+    check(expected, folder)
+    restored = ocp.load(folder, expected)
+    return jax.tree.unflatten(jax.tree.structure(abstract_state), [restored[path] for path in expected])
+
+
+def check(expected: dict[str, Any], folder: Path) -> None:
+    """Raises as `restore`, reading only the checkpoint's metadata."""
+    try:
+        saved = ocp.metadata(folder).metadata
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{folder} is no checkpoint that Orbax can read: {error}") from error
+    problems = [
+        f"{path}: expected {kind(expected.get(path))}, the checkpoint has {kind(saved.get(path))}"
+        for path in expected | saved
+        if kind(expected.get(path)) != kind(saved.get(path))
+    ]
+    if problems:
+        raise CheckpointError(f"{folder} is not a checkpoint of this state: {'; '.join(problems)}")
+
+
+def by_path(state: State) -> dict[str, Any]:
+    """The leaves of a state by path, as ``parameters/dense_0/kernel``, in the order of the tree."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+
+
+def kind(leaf: Any) -> str:
+    """A leaf's dtype and shape in words. Of typed random keys those of their data, which is what is on disk."""
+    if leaf is None:
+        return "no such leaf"
+    if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+    return f"{leaf.dtype}{list(leaf.shape)}"

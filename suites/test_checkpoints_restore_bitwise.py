@@ -1,0 +1,15 @@
+"""What is on disk is the whole state: a moment or a counter that is left out shows in no loss of that step."""
+
+import pytest
+
+
+@pytest.mark.clause("CKP-1")
+def test_checkpoints_restore_bitwise(case, observation, judge):
+    """A state that was saved and restored MUST be bitwise the saved state, in every shard and in the next train step.
+    (Every leaf has the same bits, dtype, shape and sharding. From both states, the next step reports the same loss
+    and leaves the same state.)"""
+    judge.needs(case, "save", "restore")
+    checkpoints = observation.training.checkpoints
+    problems = [f"restored {leaf}" for leaf in (*judge.see(checkpoints.moved), *judge.see(checkpoints.retyped))]
+    verdicts = [judge.see(checkpoints.restored), judge.see(checkpoints.continued)]
+    judge.clear([*(str(verdict) for verdict in verdicts if not verdict.passed), *problems])

@@ -1,0 +1,25 @@
+"""A leaf that a checkpoint lacks must not keep its initial value: the run would go on, and from a mixed state."""
+
+import re
+
+import pytest
+
+WORD = re.compile(r"\w+")
+
+
+@pytest.mark.clause("CKP-5")
+def test_checkpoints_without_a_leaf_are_refused(case, observation, judge):
+    """``restore`` MUST raise an error that names the leaf, where a checkpoint lacks one of the state's. (The first leaf
+    of the checkpoint, and the last. Of checkpoints in Orbax's format.)"""
+    judge.needs(case, "save", "restore")
+    refused = judge.see(observation.training.checkpoints.refused)
+    judge.clear(
+        f"{each.leaf}: expected an error that names it, saw {each.error or 'none: a state was returned'}"
+        for each in refused
+        if each.error is None or not names(each.error, each.leaf)
+    )
+
+
+def names(error, leaf):
+    """Whether an error has the words of a leaf's path one after another."""
+    return f"/{'/'.join(WORD.findall(leaf))}/" in f"/{'/'.join(WORD.findall(error))}/"

@@ -1,0 +1,87 @@
+"""Faults of checkpoints: what is not saved, not restored, or restored to where it was not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from orbax.checkpoint import v1 as ocp
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.lifecycle import checkpointing
+from reference_impl.strategies import data_parallel, fsdp
+from reference_impl.truth import Adam
+from tests.saboteurs.planting import DATA, plant
+
+
+class MomentumNotRestored(JaxForm):
+    """A restart with a new optimizer."""
+
+    def restore(self, folder: Path) -> Any:
+        """Zeros, placed as the moments were."""
+        state = super().restore(folder)
+        return state._replace(optimizer=jax.tree.map(jnp.zeros_like, state.optimizer))
+
+
+class CounterNotSaved(JaxForm):
+    """A checkpoint of arrays: a number of steps is none."""
+
+    def save(self, state: Any, folder: Path) -> None:
+        """Every counter at its start."""
+        count = lambda leaf: leaf if leaf.ndim else jnp.zeros_like(leaf)  # noqa: E731
+        super().save(jax.tree.map(count, state), folder)
+
+
+class MergedIntoInit(JaxForm):
+    """Whatever has the name of a leaf of the initial state replaces it."""
+
+    def restore(self, folder: Path) -> Any:
+        """No leaf is missed."""
+        start = checkpointing.by_path(self.init(jax.random.key(0)))
+        saved = ocp.load(folder)
+        merged = [jax.device_put(saved.get(path, leaf), leaf.sharding) for path, leaf in start.items()]
+        return jax.tree.unflatten(jax.tree.structure(self.abstract_state()), merged)
+
+
+class NameLost(MergedIntoInit):
+    """One leaf has another name on disk, and so keeps its initial value."""
+
+    def save(self, state: Any, folder: Path) -> None:
+        """As after a layer was renamed."""
+        renamed = {path.replace("parameters/dense_0", "parameters/in"): leaf for path, leaf in by_path(state)}
+        ocp.save(folder, renamed)
+
+
+class RestoredWhole(JaxForm):
+    """A restore that knows no sharding."""
+
+    def restore(self, folder: Path) -> Any:
+        """Every device has everything."""
+        return jax.device_put(super().restore(folder), self.on_mesh(PartitionSpec()))
+
+
+class SaysNoLeaf(JaxForm):
+    """An error that says that something is wrong."""
+
+    def restore(self, folder: Path) -> Any:
+        """And not what."""
+        try:
+            return super().restore(folder)
+        except checkpointing.CheckpointError as error:
+            raise ValueError("the checkpoint does not fit") from error
+
+
+def by_path(state: Any) -> Any:
+    """Paths and leaves."""
+    return checkpointing.by_path(state).items()
+
+
+plant("momentum_not_restored", MomentumNotRestored, fsdp.PAGE, DATA, "CKP-1")
+plant("counter_not_saved", lambda page, axes, _: CounterNotSaved(page, axes, Adam()), fsdp.PAGE, DATA, "CKP-1")
+plant("leaf_keeps_its_initial_value", NameLost, fsdp.PAGE, DATA, "CKP-1")
+plant("merged_into_init", MergedIntoInit, data_parallel.PAGE, DATA, "CKP-5")
+plant("restored_whole", RestoredWhole, fsdp.PAGE, DATA, "CKP-1")
+plant("says_no_leaf", SaysNoLeaf, data_parallel.PAGE, DATA, "CKP-5")

@@ -167,6 +167,10 @@ class Strategy(Protocol):
     utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
     with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
 
+    For checkpoints: ``save(state, folder)`` writes the whole state into a folder that does not exist yet, a
+    ``pathlib.Path``, and returns when it is whole on disk; ``restore(folder)`` returns that state, placed as ``init``
+    places it.
+
     For targets that only compile: ``on(devices)`` (the same trainer on these), ``abstract_state()`` and
     ``abstract_batch()`` (what ``init`` and ``shard_batch`` return, of ``jax.ShapeDtypeStruct`` with shardings).
     """

@@ -36,7 +36,10 @@ def save(state: State, folder: Path) -> None:
         if not folder.is_dir() or any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: expected a new folder for each checkpoint")
         folder.rmdir()  # Orbax makes the folder itself, under another name until it is whole
-    ocp.save(folder, by_path(state))
+    context = ocp.Context()
+    context.array.saving.use_replica_parallel = False  # else a slice is compiled for every shape that has replicas
+    with context:
+        ocp.save(folder, by_path(state))
 
 
 def restore(abstract_state: State, folder: Path) -> State:

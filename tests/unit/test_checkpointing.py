@@ -1,0 +1,127 @@
+"""Checkpoints of the book: what is refused, in which words, and what another mesh makes of them."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from reference_impl.lifecycle.checkpointing import CheckpointError, by_path, restore, save
+
+WHOLE = {"kernel": PartitionSpec("data"), "count": PartitionSpec()}
+
+
+def mesh(**axes):
+    """A mesh of the first devices."""
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+def state(on=None, specs=None, **leaves):
+    """A kernel and a counter, or other leaves, placed."""
+    on, specs = on or mesh(data=8), specs or WHOLE
+    numbers = np.random.default_rng(0).standard_normal((64, 16), np.float32)
+    leaves = leaves or {"kernel": numbers, "count": np.int32(3)}
+    return {
+        name: jax.device_put(leaf, NamedSharding(on, specs.get(name, PartitionSpec()))) for name, leaf in leaves.items()
+    }
+
+
+def abstract(state):
+    """Its shapes and shardings."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), state)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A state and its checkpoint."""
+    held, folder = state(), tmp_path / "checkpoint"
+    save(held, folder)
+    return held, folder
+
+
+def test_a_state_comes_back(saved):
+    """Bits, dtypes and shardings."""
+    held, folder = saved
+    for path, leaf in by_path(restore(abstract(held), folder)).items():
+        assert leaf.dtype == held[path].dtype and leaf.sharding == held[path].sharding
+        assert np.asarray(leaf).tobytes() == np.asarray(held[path]).tobytes()
+
+
+def test_a_state_is_restored_onto_another_mesh(saved):
+    """FSDP over 8 devices to rows over 2 and columns over 4: each device has its own part."""
+    held, folder = saved
+    other = state(mesh(data=2, model=4), {"kernel": PartitionSpec("data", "model")})
+    restored = restore(abstract(other), folder)
+    assert restored["kernel"].sharding == other["kernel"].sharding
+    assert restored["kernel"].addressable_shards[0].data.shape == (32, 4)
+    assert np.asarray(restored["kernel"]).tobytes() == np.asarray(held["kernel"]).tobytes()
+
+
+def test_a_typed_key_comes_back(tmp_path):
+    """As a key, with the same words."""
+    held = {"key": jax.random.key(7)}
+    save(held, tmp_path / "checkpoint")
+    restored = restore(abstract(held), tmp_path / "checkpoint")["key"]
+    assert restored.dtype == held["key"].dtype
+    assert jnp.array_equal(jax.random.key_data(restored), jax.random.key_data(held["key"]))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "complaint"),
+    [
+        ({"bias": np.zeros(16, np.float32)}, r"bias: expected float32[16], the checkpoint has no such leaf"),
+        (
+            {"kernel": np.zeros((64, 8), np.float32)},
+            r"kernel: expected float32[64, 8], the checkpoint has float32[64, 16]",
+        ),
+        (
+            {"kernel": np.zeros((64, 16), np.int32)},
+            "kernel: expected int32[64, 16], the checkpoint has float32[64, 16]",
+        ),
+    ],
+    ids=["missing", "shape", "dtype"],
+)
+def test_a_leaf_that_does_not_fit_is_named(saved, leaves, complaint):
+    """With what was expected, and what is there."""
+    held, folder = saved
+    with pytest.raises(CheckpointError, match=re.escape(complaint)):
+        restore(abstract(held | state(**leaves)), folder)
+
+
+def test_a_leaf_that_the_state_lacks_is_named(saved):
+    """A checkpoint of more than the state is one of another state."""
+    held, folder = saved
+    with pytest.raises(CheckpointError, match=r"count: expected no such leaf, the checkpoint has int32\[\]"):
+        restore(abstract({"kernel": held["kernel"]}), folder)
+
+
+@pytest.mark.parametrize("files", [(), ("notes.txt",)], ids=["empty", "of something else"])
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path, files):
+    """By a type of its own, with the folder."""
+    for name in files:
+        (tmp_path / name).write_text("no checkpoint", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=re.escape(f"{tmp_path} is no checkpoint")):
+        restore(abstract(state()), tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    """As one that is empty."""
+    with pytest.raises(CheckpointError, match="is no checkpoint"):
+        restore(abstract(state()), tmp_path / "nowhere")
+
+
+def test_a_checkpoint_is_not_overwritten(saved):
+    """What was saved first stays."""
+    held, folder = saved
+    with pytest.raises(FileExistsError, match=f"{re.escape(str(folder))} is not empty"):
+        save(jax.tree.map(jnp.zeros_like, held), folder)
+    assert np.array_equal(restore(abstract(held), folder)["kernel"], held["kernel"])
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    """A folder that was made for it."""
+    held = state()
+    save(held, tmp_path)
+    assert restore(abstract(held), tmp_path)["count"] == 3

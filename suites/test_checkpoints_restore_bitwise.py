@@ -6,8 +6,8 @@ import pytest
 @pytest.mark.clause("CKP-1")
 def test_checkpoints_restore_bitwise(case, observation, judge):
     """A state that was saved and restored MUST be bitwise the saved state, in every shard and in the next train step.
-    (Every leaf has the same bits, dtype, shape and sharding. From both states, the next step reports the same loss
-    and leaves the same state.)"""
+    (Every leaf has the same bits, dtype and shape, and the sharding that it has after init. From both states, the next
+    step reports the same loss and leaves the same state.)"""
     judge.needs(case, "save", "restore")
     checkpoints = observation.training.checkpoints
     problems = [f"restored {leaf}" for leaf in (*judge.see(checkpoints.moved), *judge.see(checkpoints.retyped))]

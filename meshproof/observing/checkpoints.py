@@ -32,8 +32,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class Checkpoints(Facet):
-    """The state after `STEPS` steps, saved and restored: ``moved`` and ``retyped`` name the leaves that are placed
-    otherwise, or of another dtype or shape. ``continued`` compares loss and state of one more step from both.
+    """The state after `STEPS` steps, saved and restored: ``moved`` names the leaves that are placed otherwise than
+    before training, ``retyped`` those of another dtype or shape. ``continued`` compares loss and state of one more step
+    from both.
 
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     """
@@ -45,18 +46,21 @@ class Checkpoints(Facet):
     refused: Seen[tuple[Refused, ...]]
 
 
-def observe_checkpoints(subject: Subject, state: Any) -> tuple[Checkpoints, Any]:
-    """The facet, and the state that training goes on from: this one, or, where it was trained on, the next one."""
+def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any, int]]) -> tuple[Checkpoints, Any]:
+    """The facet, and the state that training goes on from: this one or, where it was trained on, the next one.
+
+    ``where`` is the layout that the state had before training.
+    """
     if absent := [member for member in ("save", "restore") if not subject.has(member)]:
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
     with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        before = subject.attempt(lambda: (_values(subject, state), layout_of(state), _types(state)))
+        before = subject.attempt(lambda: (_values(subject, state), _types(state)))
         restored = subject.then(before, lambda _: _saved_and_restored(subject, state, folder / "whole"))
         refused = subject.then(restored, lambda _: _refused(subject, folder))
     if isinstance(before, Unseen) or isinstance(restored, Unseen):
         return Checkpoints.unseen(before if isinstance(before, Unseen) else restored), state
-    values, where, types = before
+    values, types = before
     seen = Checkpoints(
         restored=subject.attempt(
             lambda: bitwise(values, _values(subject, restored), f"state after {STEPS} steps", NAMES)
@@ -107,20 +111,23 @@ def _refused(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupport
     try:
         from orbax.checkpoint import v1 as ocp
 
-        saved = ocp.load(folder / "whole")
+        saved = jax.tree.map(_on_host, ocp.load(folder / "whole"))
         flat, _ = jax.tree_util.tree_flatten_with_path(saved)
     except Exception as error:
         return NotSupported(
             f"save writes no checkpoint from which Orbax can take a leaf: {told(error)} ({origin(error)}); let it "
             f"write one tree by orbax.checkpoint.v1.save"
         )
-    found, context = [], ocp.Context()
-    context.array.saving.use_replica_parallel = False  # it compiles a slice for every shape
+    found = []
     for number, at in enumerate(dict.fromkeys((0, len(flat) - 1))):
-        with context:
-            ocp.save(folder / str(number), _without(saved, flat[at][0]))
+        ocp.save(folder / str(number), _without(saved, flat[at][0]))
         found.append(Refused(_named(flat[at][0]), _error(subject, folder / str(number))))
     return tuple(found)
+
+
+def _on_host(leaf: Any) -> Any:
+    """Half the time to save. Typed keys stay: NumPy has no such dtype."""
+    return leaf if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 
 def _without(tree: Any, path: tuple[Any, ...]) -> Any:

@@ -86,7 +86,7 @@ def observe_training(subject: Subject, state: Any) -> Training:
         evaluation_alone=_alone(subject, steps),
         rerun=subject.then(again, lambda state: _compare(subject, final, state)),
         later=_later(subject, again),
-        checkpoints=(onward := observe_checkpoints(subject, final))[0],
+        checkpoints=(onward := observe_checkpoints(subject, final, where))[0],
         implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, onward[1]), "shard_batch"),
     )
 

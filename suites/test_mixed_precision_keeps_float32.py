@@ -1,4 +1,4 @@
-"""bfloat16 compute errs by no more than bfloat16 explains; what is stored stays float32."""
+"""Compute in 16 bits errs by no more than these explain; what is stored stays float32."""
 
 import numpy as np
 import pytest
@@ -14,9 +14,9 @@ LEAST = 2.0**-8
 
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge):
-    """Compute in bf16 MUST stay within the derived bf16 bound of truth, in the first gradients and in loss, optimizer
-    state and parameters after every step. (The bound is at most half of the signal. Of a truth that is no bf16 run
-    itself the gradients use more of it than float32 would, so the compute really is bf16.)"""
+    """Compute in bf16 or fp16 MUST stay within the derived bound of that dtype, in the first gradients and in loss,
+    optimizer state and parameters after every step. (The bound is at most half of the signal. Of a truth that is no
+    such run itself the gradients use more of it than float32 would, so the compute really has 16 bits.)"""
     judge.needs(case, "optimizer_state", "parameters")
     vacuous, first = VACUOUS_IN[case.contract.compute_dtype], (truth.value.steps[0].loss, truth.rounding.steps[0].loss)
     forward = judge_loss(judge.see(observation.start.loss), *first, "forward pass", vacuous)
@@ -31,8 +31,8 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step. (By their dtype, and by digits
-    that bf16 cannot hold. What the contract's ``dtypes`` declare is in that, and the gradients of such parameters in
-    either.)"""
+    that the compute dtype cannot hold. What the contract's ``dtypes`` declare is in that, and the gradients of such
+    parameters in either.)"""
     judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
@@ -44,14 +44,15 @@ def test_masters_are_float32(case, observation, judge):
         for path, value in leaves(kept)
         if not is_integer(value) and value.dtype != np.float32 and str(value.dtype) != declared(case, path)
     )
+    narrow = case.contract.compute_dtype
     losses = {"loss": np.array([judge.see(observation.start.loss), *(step.loss for step in steps)])}
     last = {"parameters": steps[-1].parameters, "state": steps[-1].optimizer_state}
     reduced = case.contract.explicit and case.contract.moves("gradients")
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})
     judge.clear(
-        f"{path}: expected digits that bfloat16 cannot hold, saw none: it was rounded to bfloat16"
+        f"{path}: expected digits that {narrow} cannot hold, saw none: it was rounded to {narrow}"
         for path, value in leaves(digits)
-        if value.dtype == np.float32 and held_in_bfloat16(value)
+        if value.dtype == np.float32 and held_in(value, narrow)
     )
 
 
@@ -64,6 +65,7 @@ def declared(case, path):
     return case.contract.dtype("parameters" if inner == "parameters" else "optimizer_state", leaf)
 
 
-def held_in_bfloat16(value):
-    """Whether the lower 16 bits of every float32 are zero: bfloat16 is its upper 16."""
-    return not (np.asarray(value, np.float32).view(np.uint32) & 0xFFFF).any()
+def held_in(value, dtype):
+    """Whether every element is one of a dtype's numbers."""
+    with np.errstate(over="ignore"):
+        return np.array_equal(value, value.astype(dtype).astype(value.dtype))

@@ -16,20 +16,22 @@ PARTS = ("parameters", "optimizer_state", "auxiliary")
 @pytest.mark.clause("MIX-2")
 def test_nothing_is_narrower_than_declared(case, observation, judge):
     """The train step and the forward pass MUST NOT compute in a floating-point type narrower than the contract's
-    ``compute_dtype``. (As they are written: a compiler that widens what is narrow hides it on one target alone. What
-    the contract's ``dtypes`` or a line of its budget say is kept or moves in less may be converted and updated in it,
-    but for products and sums.)"""
+    ``compute_dtype``, or in another one of its width. (As they are written: a compiler that widens what is narrow hides
+    it on one target alone. What the contract's ``dtypes`` or a line of its budget say is kept or moves in less may be
+    converted and updated in it, but for products and sums.)"""
     programs = {"step": observation.programs.step}
     if has_member(case.strategy, "loss"):
         programs["forward pass"] = observation.programs.forward
     declared, kept = case.contract.compute_dtype, set(case.contract.dtypes.values())
     kept |= {line.dtype for line in (*(case.contract.step or ()), *(case.contract.forward or ())) if line.dtype}
     judge.clear(
-        f"{name}: expected no type narrower than {declared}, saw {seen.name} in {seen.count:,} arrays, first in "
+        f"{name}: expected no type but {declared} and wider ones, saw {seen.name} in {seen.count:,} arrays, first in "
         f"{seen.first}; compute and keep it in {declared}, or declare compute_dtype where it is meant"
         for name, program in programs.items()
         for seen in judge.see(program.floats)
-        if seen.bits < bits(declared) and (seen.summed or seen.name not in {ELEMENT_TYPES[dtype] for dtype in kept})
+        if seen.bits <= bits(declared)
+        and seen.name != ELEMENT_TYPES[declared]
+        and (seen.summed or seen.name not in {ELEMENT_TYPES[dtype] for dtype in kept})
     )
 
 

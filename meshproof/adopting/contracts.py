@@ -15,13 +15,16 @@ from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.traffic import gathered
-from meshproof.contract import Contract, spec_axes
+from meshproof.contract import ELEMENT_TYPES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
 """Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
 
 WIDE = 32
 """Bits of float32."""
+
+HALVES = ("bfloat16", "float16")
+"""What products may multiply in place of float32."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,11 @@ def _microbatches(sight: Sight) -> int:
 def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
     """What the step's products multiply, and a question on whatever is narrower than float32."""
     kinds = sight.step.products
-    mixed = kinds.count("bf16") * 2 > len(kinds)
-    questions = [f"{kinds.count('bf16')} of {len(kinds)} products multiply bfloat16"] if mixed else []
+    narrow = next((name for name in HALVES if kinds.count(ELEMENT_TYPES[name]) * 2 > len(kinds)), None)
+    mixed = ELEMENT_TYPES.get(narrow or "")
+    questions = [f"{kinds.count(mixed)} of {len(kinds)} products multiply {narrow}"] if mixed else []
     wide = sum(seen.count for seen in sight.step.floats if seen.bits == WIDE)
     for seen in sight.step.floats:
-        if seen.bits < WIDE and not (mixed and seen.name == "bf16"):
+        if seen.bits < WIDE and seen.name != mixed:
             questions.append(f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}")
-    return ("bfloat16" if mixed else "float32"), tuple(
-        Question("compute_dtype", f"{told}: intended?") for told in questions
-    )
+    return (narrow or "float32"), tuple(Question("compute_dtype", f"{told}: intended?") for told in questions)

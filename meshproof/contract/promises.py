@@ -13,7 +13,7 @@ Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", 
 Payload = Literal["parameters", "gradients", "activations", "metrics", "statistics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
 
-COMPUTE_DTYPES = ("float32", "bfloat16")
+COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 """What a strategy may declare to compute in."""
 
 ELEMENT_TYPES = {

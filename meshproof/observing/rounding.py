@@ -66,9 +66,12 @@ def precision(dtype: Any) -> tuple[float, float]:
     return float(told.tiny), float(told.eps)
 
 
-def ulp(value: np.ndarray, dtype: Any) -> np.ndarray:
-    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε."""
-    tiny, eps = precision(dtype)
+def ulp(value: np.ndarray, dtype: Any, range_of: Any = None) -> np.ndarray:
+    """The unit in the last place that a dtype has at each of these float64 numbers: 2^⌊log₂|x|⌋ · ε.
+
+    ``range_of`` is another dtype whose exponents they have.
+    """
+    (tiny, _), (_, eps) = precision(range_of or dtype), precision(dtype)
     with np.errstate(invalid="ignore"):
         _, exponent = np.frexp(np.maximum(np.abs(value), tiny))
     return np.ldexp(eps, exponent - 1)
@@ -84,7 +87,8 @@ def deviations(
 ) -> Trajectory:
     """The deviation of every element: of the draws from ``true``, and of the last roundings, which they do not see.
 
-    Gradients and what is made of them are rounded to ``dtype``, and `FUNCTIONS` are in them. Of ``runs`` that are
+    Gradients and what is made of them are rounded to the digits of ``dtype``, and `FUNCTIONS` are in them. Its range is
+    no matter: a loss scale keeps float16 in it. Of ``runs`` that are
     compared each rounds; all deviations are taken ``width`` times.
     """
 
@@ -124,4 +128,4 @@ def deviation(true: Any, draws: Sequence[Any], roundings: int, dtype: str = "flo
         errors = np.mean([(np.asarray(draw).astype(np.float64) - wide) ** 2 for draw in draws], axis=0)
         held = "float32" if value.dtype.itemsize >= 4 else value.dtype
         still = (wide == 0) & (errors == 0)  # a moment that nothing enters
-        return np.sqrt(errors + roundings * np.where(still, 0, ulp(wide, narrower(dtype, held))) ** 2 / 12)
+        return np.sqrt(errors + roundings * np.where(still, 0, ulp(wide, narrower(dtype, held), held)) ** 2 / 12)

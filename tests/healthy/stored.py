@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import PartitionSpec as P
+from orbax.checkpoint import v1 as ocp
 
 from meshproof.contract import Communication
 from tests.healthy.idioms import COUNT, GRADIENTS, LOSS, Trainer
@@ -68,6 +69,55 @@ class StoredNarrow(Masters):
         return Trainer.mean_loss(self, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), w), batch)
 
 
+class ScalesItsLoss(Keeps):
+    """Products in float16, and a loss scale that halves where a gradient overflows, and doubles after 100 steps."""
+
+    name = "scales_its_loss"
+
+    def __init__(self, devices=8):
+        super().__init__(devices)
+        self.gradients = jax.jit(lambda state, batch: self.scaled(state, batch)[1])
+
+    @property
+    def contract(self):
+        """Says in what."""
+        return replace(super().contract, compute_dtype="float16")
+
+    def start(self, parameters):
+        """Large enough that no gradient underflows."""
+        scale = {"scale": jnp.float32(2.0**12), "good": jnp.int32(0)}
+        return super().start(parameters) | scale
+
+    def auxiliary(self, state):
+        """The scale, and for how long it has been right."""
+        return {"scale": state["scale"], "good": state["good"]}
+
+    def mean_loss(self, w, batch):
+        """A float32 loss."""
+        half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), (w, batch["x"]))
+        out = jnp.tanh(half[1] @ half[0]["hidden"]) @ half[0]["out"]
+        return jnp.mean((out.astype(jnp.float32) - batch["y"]) ** 2)
+
+    def scaled(self, state, batch):
+        """The loss, and its gradients, which were longer on their way."""
+        scale = state["scale"]
+        value, gradients = jax.value_and_grad(lambda w: self.mean_loss(w, batch) * scale)(state["parameters"])
+        return value / scale, jax.tree.map(lambda g: g / scale, gradients)
+
+    def step(self, state, batch):
+        """Nothing moves where a gradient is not finite."""
+        value, gradients = self.scaled(state, batch)
+        finite = jnp.all(jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(gradients)]))
+        old = {"parameters": state["parameters"], "optimizer": state["optimizer"]}
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        new = {"parameters": optax.apply_updates(state["parameters"], updates), "optimizer": optimizer}
+        kept = jax.tree.map(lambda one, other: jnp.where(finite, one, other), new, old)
+        good = jnp.where(finite, state["good"] + 1, 0)
+        grown = jnp.where(good >= 100, 2 * state["scale"], state["scale"])
+        scale = jnp.where(finite, grown, state["scale"] / 2)
+        return kept | {"scale": scale, "good": jnp.where(good >= 100, 0, good)}, {"loss": value}
+
+
 class Pads(Trainer):
     """A loader that fills the last batch up, and says which of its rows count."""
 
@@ -124,6 +174,25 @@ class Offloads(Trainer):
         return new | {"optimizer": self.moved(new["optimizer"], self.kind)}, metrics
 
 
+class Saves(Trainer):
+    """Checkpoints by Orbax, as docs/adapters.md has them."""
+
+    name = "saves"
+
+    def abstract_state(self):
+        """Of what ``init`` makes."""
+        with_sharding = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)  # noqa: E731
+        return jax.tree.map(with_sharding, self.init(jax.random.key(0)))
+
+    def save(self, state, folder):
+        """All of it."""
+        ocp.save(folder, state)
+
+    def restore(self, folder):
+        """To where it was."""
+        return ocp.load(folder, self.abstract_state())
+
+
 class Compresses(Trainer):
     """Reduces its gradients in bfloat16, and says so."""
 
@@ -152,6 +221,8 @@ PROVED = {
     "pads": {"ERR-1", "NUM-3"},
     "offloads": {"SHD-11", "CMP-2", "NUM-3"},
     "compresses": {"COM-2", "COM-10", "COM-11"},
+    "scales_its_loss": {"AUX-1", "MIX-1", "MIX-2", "NUM-13"},
+    "saves": {"CKP-1", "CKP-5"},
     "masters": {"AUX-1", "COM-2", "COM-11"},
     "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
 }
@@ -160,4 +231,4 @@ PROVED = {
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Masters, StoredNarrow, Pads, Offloads, Compresses)]
+    return [kind() for kind in (Masters, StoredNarrow, ScalesItsLoss, Saves, Pads, Offloads, Compresses)]

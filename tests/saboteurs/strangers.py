@@ -161,6 +161,17 @@ class HalvesTooLong(Halves):
         self.gradients = jax.jit(lambda state, batch: jax.tree.map(lambda g: times * g, alone(state, batch)))
 
 
+class OtherHalves(Halves):
+    """Declares float16, and multiplies in bfloat16."""
+
+    name = "other_halves"
+
+    @property
+    def contract(self) -> Contract:
+        """The other one."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype="float16")
+
+
 class DriftsFromStepFive(Trainer):
     """From the fifth step on, each device keeps the update of its own rows."""
 
@@ -257,3 +268,4 @@ plant_stranger(InfiniteFromStepFive(), "NUM-10")
 plant_stranger(RefusesWhatIsNotFinite())
 plant_stranger(Halves())
 plant_stranger(HalvesTooLong(), "MIX-1")
+plant_stranger(OtherHalves(), "MIX-2")

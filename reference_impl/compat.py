@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import flax
@@ -46,3 +47,7 @@ results are held; and a gather by hand is merged with the one that it repeats.
 
 NNX_OPTIMIZER_SHARDING = Version(flax.__version__) >= Version("0.12.7")
 """Whether ``nnx.Optimizer`` heeds ``optimizer_sharding``; older versions ignore it."""
+
+ORBAX_SAVES_TREES = Version(version("orbax-checkpoint")) >= Version("0.12")
+"""Whether Orbax has ``v1.save`` and ``v1.load`` of a tree. The module itself takes most of a second to
+import."""

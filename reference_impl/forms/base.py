@@ -15,6 +15,7 @@ from jax.dtypes import canonicalize_dtype
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, ModelFlops, Tree, leaves
+from reference_impl import compat
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
@@ -213,6 +214,9 @@ class Form:
         from reference_impl.lifecycle import checkpointing
 
         return checkpointing.restore(self.abstract_state(), folder)
+
+    if not compat.ORBAX_SAVES_TREES:
+        save = restore = None  # type: ignore[assignment]
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""

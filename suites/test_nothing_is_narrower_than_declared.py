@@ -24,13 +24,13 @@ def test_nothing_is_narrower_than_declared(case, observation, judge):
         programs["forward pass"] = observation.programs.forward
     declared, kept = case.contract.compute_dtype, set(case.contract.dtypes.values())
     kept |= {line.dtype for line in (*(case.contract.step or ()), *(case.contract.forward or ())) if line.dtype}
+    others = set(ELEMENT_TYPES.values()) - {ELEMENT_TYPES[declared]}
     judge.clear(
         f"{name}: expected no type but {declared} and wider ones, saw {seen.name} in {seen.count:,} arrays, first in "
         f"{seen.first}; compute and keep it in {declared}, or declare compute_dtype where it is meant"
         for name, program in programs.items()
         for seen in judge.see(program.floats)
-        if seen.bits <= bits(declared)
-        and seen.name != ELEMENT_TYPES[declared]
+        if (seen.bits < bits(declared) or (seen.bits == bits(declared) and seen.name in others))
         and (seen.summed or seen.name not in {ELEMENT_TYPES[dtype] for dtype in kept})
     )
 

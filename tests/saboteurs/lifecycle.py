@@ -51,7 +51,10 @@ class NameLost(MergedIntoInit):
 
     def save(self, state: Any, folder: Path) -> None:
         """As after a layer was renamed."""
-        renamed = {path.replace("parameters/dense_0", "parameters/in"): leaf for path, leaf in by_path(state)}
+        renamed = {
+            path.replace("parameters/dense_0", "parameters/in"): leaf
+            for path, leaf in checkpointing.by_path(state).items()
+        }
         ocp.save(folder, renamed)
 
 
@@ -72,11 +75,6 @@ class SaysNoLeaf(JaxForm):
             return super().restore(folder)
         except checkpointing.CheckpointError as error:
             raise ValueError("the checkpoint does not fit") from error
-
-
-def by_path(state: Any) -> Any:
-    """Paths and leaves."""
-    return checkpointing.by_path(state).items()
 
 
 plant("momentum_not_restored", MomentumNotRestored, fsdp.PAGE, DATA, "CKP-1")

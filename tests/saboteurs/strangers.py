@@ -54,6 +54,19 @@ class ClippedByTheShard(Sick):
         return clipped
 
 
+class ClippedWithoutMoments(ClippedByTheShard):
+    """The same of SGD, which keeps nothing: the length of an update alone shows it."""
+
+    name = "clipped_without_moments"
+    optimizer = optax.sgd(1e-3)
+    optimizer_state: Any = None
+
+    @property
+    def contract(self) -> Contract:
+        """Nothing of an optimizer."""
+        return Contract(WHOLE, WHOLE, batch={"*": P("data")})
+
+
 class ScheduleCountsDevices(Clipped):
     """The warm-up is over after an eighth of its steps; the rate of the first ones is the same."""
 
@@ -256,6 +269,7 @@ class InfiniteFromStepFive(Sick):
 for kind in (
     WrongFromStepFour,
     ClippedByTheShard,
+    ClippedWithoutMoments,
     ScheduleCountsDevices,
     DecayForgotten,
     ScaleGrowsLate,

@@ -8,6 +8,7 @@ import pytest
 from meshproof.measures.numerics import pair, within
 
 from .applicability import both, brings_truth, distributed, unless
+from .metrics import of_one_shape
 
 
 @pytest.mark.clause("NUM-13", applies=both(distributed, unless(brings_truth)))
@@ -33,9 +34,11 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
 def parts(*steps):
     """The leaves of each part of a step, in each of several."""
     yield "loss", tuple({"loss": np.asarray(step.loss)} for step in steps)
-    for part in ("metrics", "auxiliary", "optimizer_state", "parameters"):
-        if any(leaves := tuple(getattr(step, part) for step in steps)):
-            yield part.replace("_", " "), leaves
+    *metrics, _ = of_one_shape(*(step.metrics for step in steps))
+    others = ("auxiliary", "optimizer_state", "parameters")
+    for part, held in ("metrics", metrics), *((part, [getattr(step, part) for step in steps]) for part in others):
+        if any(held):
+            yield part.replace("_", " "), held
 
 
 def settled(run, one, rounding):

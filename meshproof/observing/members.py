@@ -77,10 +77,14 @@ def loss_of(metrics: Mapping[str, Any]) -> float:
 
 
 def other_metrics(metrics: Mapping[str, Any]) -> Leaves:
-    """The numbers that ``train_step`` reports beside the loss, by path. What is no scalar is left out."""
-    found = {path: bits(value) for path, value in leaves(metrics) if path != "loss"}
-    numbers = {path: np.asarray(value) for path, value in found.items() if np.shape(value) == ()}
-    return {path: value for path, value in numbers.items() if jax.numpy.issubdtype(value.dtype, np.number)}
+    """The numbers, and arrays of numbers, that ``train_step`` reports beside the loss, by path; no random keys."""
+    flat, _ = jax.tree_util.tree_flatten_with_path({name: value for name, value in metrics.items() if name != "loss"})
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.array(value)
+        for path, value in flat
+        if isinstance(value, Array | np.ndarray | np.generic | int | float)
+        and jax.numpy.issubdtype(jax.numpy.result_type(value), np.number)
+    }
 
 
 def scalar(returned: Any, what: str) -> float:

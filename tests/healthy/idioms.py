@@ -96,6 +96,34 @@ class Trainer:
         return type(self)(devices=1)
 
 
+class ReportsArrays(Trainer):
+    """Reports the error of each output, the lengths of the gradients in a list, and how many rows a device has."""
+
+    name = "reports_arrays"
+    moves = (GRADIENTS, Communication("all-reduce", ("data",), "metrics", 4 * 8))
+
+    def errors(self, w, batch):
+        """Their mean, and that of each output."""
+        of_each = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=0)
+        return jnp.mean(of_each), of_each
+
+    def mean_loss(self, w, batch):
+        """Over the outputs."""
+        return self.errors(w, batch)[0]
+
+    def step(self, state, batch):
+        """One update; a row is counted where it lies."""
+        devices = self.mesh_axes["data"]
+        (value, errors), gradients = jax.value_and_grad(self.errors, has_aux=True)(state["parameters"], batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
+        return {"parameters": optax.apply_updates(state["parameters"], updates), "optimizer": optimizer}, {
+            "loss": value,
+            "errors": errors,
+            "norms": [jnp.linalg.norm(g) for g in jax.tree.leaves(gradients)],
+            "rows": jnp.full(devices, 64 // devices),
+        }
+
+
 class TruthMask(Trainer):
     """Multiplies by a mask of truth values."""
 
@@ -219,4 +247,5 @@ class Accumulated(Trainer):
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Trainer, TruthMask, TypedKey, WarnsInDouble, Wrapped, Clipped, Averaged, Accumulated)]
+    kinds = (Trainer, ReportsArrays, TruthMask, TypedKey, WarnsInDouble, Wrapped, Clipped, Averaged, Accumulated)
+    return [kind() for kind in kinds]

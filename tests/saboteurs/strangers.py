@@ -9,7 +9,7 @@ import optax
 from jax.sharding import PartitionSpec as P
 
 from meshproof.contract import Contract
-from tests.healthy.idioms import GRADIENTS, LOSS, Clipped, Trainer
+from tests.healthy.idioms import GRADIENTS, LOSS, Clipped, ReportsArrays, Trainer
 from tests.saboteurs.planting import plant_stranger
 
 WHOLE = {"*": P()}
@@ -65,6 +65,17 @@ class ClippedWithoutMoments(ClippedByTheShard):
     def contract(self) -> Contract:
         """Nothing of an optimizer."""
         return Contract(WHOLE, WHOLE, batch={"*": P("data")})
+
+
+class ArrayOfAShard(ReportsArrays):
+    """Trains well, and reports the errors of some rows as those of all."""
+
+    name = "array_of_a_shard"
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update, as a dashboard shows it."""
+        state, metrics = super().step(state, batch)
+        return state, metrics | {"errors": metrics["errors"] * (1.01 if self.mesh_axes["data"] > 1 else 1.0)}
 
 
 class ScheduleCountsDevices(Clipped):
@@ -276,6 +287,7 @@ for kind in (
     TooManyForAnExpert,
 ):
     plant_stranger(kind(), "NUM-13")
+plant_stranger(ArrayOfAShard(), "NUM-4", "NUM-13")
 plant_stranger(DriftsFromStepFive(), "NUM-6")
 plant_stranger(CompilesAtStepSix(), "CMP-1")
 plant_stranger(InfiniteFromStepFive(), "NUM-10")

@@ -175,6 +175,21 @@ class Frozen(LanguageModel):
     )
 
 
+class Stopped(Frozen):
+    """The same, which shows the embedding's gradient: that of what nothing flows into."""
+
+    name = "stopped_embedding"
+
+    def mean_loss(self, w, batch):
+        """Of every next token."""
+        return super().mean_loss(w | {"table": jax.lax.stop_gradient(w["table"])}, batch)
+
+    @property
+    def gradients(self):
+        """Of every parameter."""
+        return jax.jit(lambda state, batch: self.value_and_gradients(state["parameters"], batch)[1])
+
+
 def strategies():
     """All of them."""
-    return [kind() for kind in (LanguageModel, Reporting, Rematerialised, Scanned, Tied, Adapted, Frozen)]
+    return [kind() for kind in (LanguageModel, Reporting, Rematerialised, Scanned, Tied, Adapted, Frozen, Stopped)]

@@ -1,5 +1,6 @@
 """Faults of trainers that bring no truth but their own run on one device, where the fault is not."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -76,6 +77,17 @@ class ArrayOfAShard(ReportsArrays):
         """One update, as a dashboard shows it."""
         state, metrics = super().step(state, batch)
         return state, metrics | {"errors": metrics["errors"] * (1.01 if self.mesh_axes["data"] > 1 else 1.0)}
+
+
+class LayoutForgotten(Trainer):
+    """Trains a kernel whose gradient its contract has no layout for, as if it were frozen."""
+
+    name = "layout_forgotten"
+
+    @property
+    def contract(self) -> Contract:
+        """Of one kernel's."""
+        return replace(super().contract, gradients={"out": P()})
 
 
 class ScheduleCountsDevices(Clipped):
@@ -288,6 +300,7 @@ for kind in (
 ):
     plant_stranger(kind(), "NUM-13")
 plant_stranger(ArrayOfAShard(), "NUM-4", "NUM-13")
+plant_stranger(LayoutForgotten(), "MEM-1", "COM-2")
 plant_stranger(DriftsFromStepFive(), "NUM-6")
 plant_stranger(CompilesAtStepSix(), "CMP-1")
 plant_stranger(InfiniteFromStepFive(), "NUM-10")

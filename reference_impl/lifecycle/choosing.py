@@ -1,0 +1,64 @@
+"""From a page's name, a model and a mesh to a strategy that trains: the book's case, with what the user changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import reference_impl
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.base import Form
+from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.models import Model
+from reference_impl.models.mlp import MLP
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """``data=2,model=4`` as ordered axis sizes. Raises ``ValueError`` where it is not of that form."""
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = (word.strip() for word in part.partition("="))
+        if not name.isidentifier() or not size.isdecimal() or int(size) < 1 or name in axes:
+            raise ValueError(f"--mesh {text}: expected different axes with sizes, as data=2,model=4, saw {part!r}")
+        axes[name] = int(size)
+    return axes
+
+
+def choose(strategy: str, framework: str, model: str, axes: dict[str, int] | None, batch: int) -> Form:
+    """The book's case of this page, with the model, mesh axes and batch that the user named.
+
+    An annotated page takes any model that the book has in its framework; one by hand those that it was written for.
+    Raises ``ValueError``, with what there is, for an unknown page, framework or model, and as `Form` does.
+    """
+    book = [form for form in reference_impl.strategies() if not form.variant]
+    pages = [form for form in book if form.name == strategy]
+    if not pages:
+        raise ValueError(f"unknown strategy {strategy!r}: expected one of {listed(form.name for form in book)}")
+    forms = [form for form in pages if form.framework == framework]
+    if not forms:
+        raise ValueError(
+            f"{strategy} is not in framework {framework!r}: expected one of {listed(form.framework for form in pages)}"
+        )
+    same = [form for form in book if type(form) is type(forms[0]) in (JaxForm, NnxForm)]
+    models = {form.model: form for form in (*same, *forms)}
+    if model and model not in models:
+        raise ValueError(f"{strategy} does not train model {model!r}: expected one of {listed(models)}")
+    template = models[model or forms[0].model]
+    case = next((form for form in forms if form.model == template.model), forms[0])
+    return replace(
+        case,
+        mesh_axes=axes or case.mesh_axes,
+        network=with_targets(template.network),
+        optimizer=template.optimizer,
+        batch_size=batch or template.batch_size,
+    )
+
+
+def with_targets(network: Model) -> Model:
+    """The model that regresses on targets, if it is a perceptron; any other as it is."""
+    return replace(network, criterion="mean_squared_error") if isinstance(network, MLP) else network
+
+
+def listed(names: Any) -> str:
+    """Each name once, sorted."""
+    return ", ".join(sorted(set(names)))

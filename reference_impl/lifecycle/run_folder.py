@@ -1,0 +1,71 @@
+"""A folder of a run: what the run is, in ``run.json``, and its checkpoints by step, as ``step_000123``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from reference_impl.forms.base import Form
+
+CHECKPOINT = re.compile(r"step_(\d{6,})")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run keeps its checkpoints."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path | None, settings: dict[str, Any], resume: bool) -> Self | None:
+        """A new run's folder, or that of a run of the same settings to be resumed; ``None`` without a path.
+
+        Raises ``ValueError`` where there is nothing to resume or the settings differ, ``FileExistsError`` where a new
+        run would meet the checkpoints of another.
+        """
+        if path is None:
+            if resume:
+                raise ValueError("--resume needs --checkpoints: the folder of the run to continue")
+            return None
+        folder = cls(path.absolute())
+        if not resume:
+            if (path.exists() and not path.is_dir()) or folder.steps():
+                raise FileExistsError(f"{path} has checkpoints already: pass --resume, or name a new folder")
+            path.mkdir(parents=True, exist_ok=True)
+            write = path / "run.json.new"
+            write.write_text(json.dumps(settings), encoding="utf-8")
+            write.replace(path / "run.json")
+        elif not folder.steps():
+            raise ValueError(f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it")
+        else:
+            folder.check(settings)
+        return folder
+
+    def check(self, settings: dict[str, Any]) -> None:
+        """Raises ``ValueError`` where the run was started with other settings: it would continue as another."""
+        file = self.path / "run.json"
+        try:
+            started = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{file} cannot be read as JSON: {error}") from error
+        for name, value in settings.items():
+            if started.get(name) != value:
+                raise ValueError(f"{self.path} is of a run with {name} {started.get(name)!r}, not {value!r}")
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that are whole, ascending: Orbax names a folder so when all is written."""
+        if not self.path.is_dir():
+            return []
+        return sorted(int(match[1]) for entry in self.path.iterdir() if (match := CHECKPOINT.fullmatch(entry.name)))
+
+    def save(self, strategy: Form, state: Any, step: int) -> None:
+        """The state after ``step`` steps."""
+        strategy.save(state, self.path / f"step_{step:06}")
+
+    def restore(self, strategy: Form) -> tuple[int, Any]:
+        """The last checkpoint's step and state, on the strategy's mesh."""
+        step = self.steps()[-1]
+        return step, strategy.restore(self.path / f"step_{step:06}")

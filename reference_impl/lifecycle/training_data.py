@@ -1,0 +1,94 @@
+"""What the loop trains on: a synthetic regression, and three sonnets of Shakespeare by characters.
+
+A batch is a function of the seed and the step alone, so that a run which resumes at step k continues with the same
+examples: there is no position to save, and none to lose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from meshproof.contract import Batch
+from reference_impl.models import Model
+from reference_impl.models.mlp import MLP
+from reference_impl.truth.data import draw_bell, draw_words, float32
+
+CORPUS = Path(__file__).with_name("sonnets.txt")
+"""Sonnets 18, 116 and 130 of William Shakespeare, printed in 1609: in the public domain."""
+
+EXAMPLES = 2048
+"""How many examples the synthetic regression has."""
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A data set whose every epoch has another order, drawn from the seed; the tail that fills no batch is left out.
+
+    Raises ``ValueError`` where it has fewer examples than a batch.
+    """
+
+    fields: dict[str, np.ndarray]
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.batch_size <= self.examples:
+            raise ValueError(
+                f"the data set has {self.examples} examples: expected a batch of 1 to {self.examples}, "
+                f"saw {self.batch_size}"
+            )
+
+    @property
+    def examples(self) -> int:
+        """How many examples it has."""
+        return len(self.fields["x"])
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many whole batches it has."""
+        return self.examples // self.batch_size
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The order of the examples in one epoch."""
+        return np.argsort(draw_words(f"epoch/{epoch}", self.seed, self.examples), kind="stable")
+
+    def batch(self, step: int) -> Batch:
+        """The global batch of this step, counted from 0 over all epochs."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        chosen = self.order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        return {name: field[chosen] for name, field in self.fields.items()}
+
+
+def fields_for(network: Model) -> dict[str, np.ndarray]:
+    """All examples of the data set that fits a model: text for language models, targets for perceptrons.
+
+    Raises ``ValueError`` where none fits.
+    """
+    if isinstance(network, MLP) and network.criterion == "mean_squared_error":
+        return regression(network.widths[0], network.widths[-1])
+    if set(network.batch_axes) == {"x", "y"} and network.batch_axes["x"] == ("batch", "length"):
+        return windows(CORPUS.read_text(encoding="ascii"), vars(network)["length"], vars(network)["vocab"])
+    raise ValueError(f"there is no data set for model {network.name!r}: expected a perceptron or a language model")
+
+
+def regression(inputs: int, outputs: int) -> dict[str, np.ndarray]:
+    """x (N, inputs), bell-shaped; y (N, outputs), each the standardised sum of the squares of its share of x."""
+    x_NxD = draw_bell("regression", 0, (EXAMPLES, inputs))
+    sums_NxC = np.stack([np.square(x_NxD[:, i::outputs]).sum(-1) for i in range(outputs)], axis=-1)
+    return {"x": float32(x_NxD), "y": float32((sums_NxC - sums_NxC.mean(0)) / sums_NxC.std(0))}
+
+
+def windows(text: str, length: int, vocab: int) -> dict[str, np.ndarray]:
+    """x (N, length) and y, each character's next; a window begins every ``length // 2`` characters.
+
+    A newline is token 0, the printable ASCII characters are 1 to 95. Raises ``ValueError`` where a model knows fewer.
+    """
+    tokens = np.array([0 if letter == "\n" else ord(letter) - 31 for letter in text], np.int32)
+    if tokens.max() >= vocab:
+        raise ValueError(f"the text has token {tokens.max()}: expected a vocabulary of at least 96, saw {vocab}")
+    starts = np.arange(0, len(tokens) - length, length // 2)
+    places = starts[:, None] + np.arange(length + 1)
+    return {"x": tokens[places[:, :-1]], "y": tokens[places[:, 1:]]}

@@ -1,0 +1,193 @@
+"""``python -m reference_impl.train --strategy fsdp --mesh data=8 --model gpt``: the loop around the book's train step.
+
+It stops cleanly on SIGTERM and SIGINT: the step that runs is finished, its state saved, and the exit code is 128 plus
+the signal's number. ``--resume`` continues bitwise where the last whole checkpoint was saved.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from reference_impl.forms.base import Form
+from reference_impl.lifecycle.choosing import choose, parse_mesh
+from reference_impl.lifecycle.run_folder import RunFolder
+from reference_impl.lifecycle.training_data import Shuffled, fields_for
+
+
+@dataclass
+class Stop:
+    """Which signal asked the loop to stop, if any; a second one ends the process at once."""
+
+    number: int = 0
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listen to SIGTERM and SIGINT, and give them back afterwards."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def ask(number: int, _: Any) -> None:
+            self.number = number
+            for asked in before:
+                signal.signal(asked, signal.SIG_DFL)
+
+        for number in before:
+            signal.signal(number, ask)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass
+class Run:
+    """A strategy, its data, and what was measured of each step: its loss, and its seconds.
+
+    The seconds of the first step of a process are those of compiling it.
+    """
+
+    strategy: Form
+    data: Shuffled
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def step(self, state: Any, number: int) -> Any:
+        """The state after step ``number``; waits for the devices."""
+        begun = time.perf_counter()
+        state, metrics = self.strategy.train_step(state, self.strategy.shard_batch(self.data.batch(number)))  # type: ignore[attr-defined]
+        self.losses.append(float(metrics["loss"].mean()))
+        self.seconds.append(time.perf_counter() - begun)
+        return state
+
+    def speed(self) -> str:
+        """Seconds per step, and tokens or examples per second, since the step was compiled."""
+        timed = self.seconds[1:]
+        if not timed:
+            return "no step timed"
+        mean = sum(timed) / len(timed)
+        x = self.data.fields["x"]
+        count, unit = (x.shape[1], "tokens") if x.dtype.kind == "i" else (1, "examples")
+        return f"{mean * 1000:.1f} ms/step, {self.data.batch_size * count / mean:,.0f} {unit}/s"
+
+
+def train(
+    run: Run, state: Any, begin: int, end: int, folder: RunFolder | None, save_every: int, console: Console, stop: Stop
+) -> tuple[Any, int]:
+    """Train from step ``begin`` to ``end``, or until a signal. The last state is saved; returned with its step."""
+    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    number, saved = begin, begin
+    with Progress(*columns, TextColumn("loss {task.fields[loss]:.4f}"), console=console) as progress, stop.on_signals():
+        task = progress.add_task("", total=end, completed=begin, epoch=1, loss=float("nan"))
+        while number < end and not stop.number:
+            state = run.step(state, number)
+            number += 1
+            epoch, place = divmod(number, run.data.steps_per_epoch)
+            progress.update(task, completed=number, epoch=epoch + bool(place), loss=run.losses[-1])
+            if not place or number == end:
+                recent = run.losses[-(place or run.data.steps_per_epoch) :]
+                progress.print(f"step {number}: mean loss {sum(recent) / len(recent):.6f}, {run.speed()}")
+            if folder and save_every and number % save_every == 0:
+                folder.save(run.strategy, state, number)
+                saved = number
+        if folder and number > saved:
+            folder.save(run.strategy, state, number)
+    return state, number
+
+
+def bytes_per_device(state: Any) -> int:
+    """The bytes of the state that the fullest device holds."""
+    held: dict[jax.Device, int] = {}
+    for leaf in jax.tree.leaves(state):
+        for shard in leaf.addressable_shards:
+            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
+    return max(held.values())
+
+
+def shardings(state: Any) -> Table:
+    """Each array's path, dtype and shape, ``PartitionSpec`` and the shape of its shards."""
+    table = Table("dtype", "shape", "PartitionSpec", "shard", "array", box=None)
+    table.columns[-1].overflow = "fold"
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        spec = getattr(leaf.sharding, "spec", leaf.sharding)
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        table.add_row(str(leaf.dtype), str(leaf.shape), str(spec), str(leaf.sharding.shard_shape(leaf.shape)), name)
+    return table
+
+
+def main(
+    strategy: Annotated[str, typer.Option(help="A page of the book, as fsdp.")] = "data_parallel",
+    mesh: Annotated[str, typer.Option(help="Axis sizes, as data=2,model=4; by default the book's.")] = "",
+    model: Annotated[str, typer.Option(help="mlp, gpt, …; by default the strategy's first in the book.")] = "",
+    framework: Annotated[str, typer.Option(help="jax, nnx, linen.")] = "jax",
+    steps: Annotated[int, typer.Option(min=0, help="Total number of steps; 0 means that --epochs says it.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1)] = 1,
+    batch: Annotated[int, typer.Option(min=0, help="Examples of a global batch; 0 means the book's.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the initial state and of the order of the data.")] = 0,
+    checkpoints: Annotated[Path | None, typer.Option(help="A folder for checkpoints; the last state is saved.")] = None,
+    save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    losses: Annotated[Path | None, typer.Option(help="Write step, loss and seconds of each step as JSON.")] = None,
+    visualize: Annotated[bool, typer.Option("--visualize", help="Print the sharding of each array.")] = False,
+) -> None:
+    """Train a strategy of the book on text or on a synthetic regression."""
+    console, stop = Console(highlight=False), Stop()
+    try:
+        axes = parse_mesh(mesh) if mesh else None
+        form = choose(strategy, framework, model, axes, batch)
+        use_devices(prod(form.mesh_axes.values()), exact=axes is not None)
+        run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
+        form.check_divides(run.data.batch(0))
+        end = steps or epochs * run.data.steps_per_epoch
+        settings = {"model": form.model, "batch": form.batch_size, "seed": seed}
+        folder = RunFolder.open(checkpoints, settings, resume)
+        begin, state = folder.restore(form) if folder and resume else (0, form.init(jax.random.key(seed)))  # type: ignore[attr-defined]
+        if begin > end:
+            raise ValueError(f"the checkpoint is of step {begin}: expected --steps of at least that, saw {end}")
+    except (ValueError, FileExistsError, FileNotFoundError) as error:
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    shape = ", ".join(f"{axis}={size}" for axis, size in form.mesh_axes.items())
+    console.print(
+        f"{form.name} ({form.framework}) on {shape}: {form.model}, {run.data.examples} examples, steps {begin} to {end}"
+    )
+    console.print(f"state per device: {bytes_per_device(state):,} bytes")
+    if visualize:
+        console.print(shardings(state))
+    state, number = train(run, state, begin, end, folder, save_every, console, stop)
+    if losses:
+        write = losses.with_name(f"{losses.name}.new")
+        write.write_text(json.dumps({"begin": begin, "losses": run.losses, "seconds": run.seconds}), encoding="utf-8")
+        write.replace(losses)
+    if stop.number:
+        kept = f"step {number} is saved; --resume continues" if folder else "nothing is saved without --checkpoints"
+        console.print(f"stopped by {signal.Signals(stop.number).name}: {kept}")
+        raise typer.Exit(128 + stop.number)
+
+
+def use_devices(needed: int, exact: bool) -> None:
+    """As many CPU devices as the mesh has, unless their number was set before.
+
+    Raises ``ValueError`` where a mesh that the user named is of another number of devices than there are.
+    """
+    if jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
+        jax.config.update("jax_num_cpu_devices", needed)
+    if exact and needed != jax.device_count():
+        raise ValueError(f"--mesh is of {needed} devices, JAX has {jax.device_count()}: expected all of them")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -22,3 +22,14 @@ def test_step_compiles_once(case, observation, judge):
         for number, events in enumerate(compilations, start=1)
         if number > 1 and events
     )
+
+
+@pytest.mark.clause("CMP-1")
+def test_init_makes_what_a_step_returns(observation, judge):
+    """Every array that ``init`` makes MUST have the dtype and shape that the train step returns: else the second step
+    compiles again. (A weak type, which a Python number gives an array, is another one.)"""
+    judge.see(observation.training.steps)
+    judge.clear(
+        f"after init, {problem}; name the dtype where it is made, as in jnp.full(shape, 0.0, jnp.float32)"
+        for problem in judge.see(observation.training.made_otherwise)
+    )

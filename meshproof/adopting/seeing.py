@@ -142,7 +142,7 @@ def see(adapter: Adapter) -> Sight:
             )
         forward = _read(subject, "loss", state)
         gradients = observe_gradients(subject, state)
-        training = observe_training(subject, state)
+        training = observe_training(subject, state, initialisation.types)
     _refuse(training)
     if step.draws and "draws" not in adapter.members:
         adapter = replace(adapter, members={"draws": "    draws = True"} | adapter.members)

@@ -200,6 +200,7 @@ def _initialisation(subject: AbstractSubject) -> Initialisation:
         held=subject.then(seen, lambda seen: held_arrays(seen[1].program.text)),
         parameters=NOT_RUN,
         alone=NOT_RUN,
+        types=NOT_RUN,
         layouts=_layouts(subject, subject.then(seen, lambda seen: seen[0])),
         annotated=subject.then(seen, lambda seen: annotated(seen[0], subject.strategy.mesh)),
     )

@@ -16,7 +16,7 @@ from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import canonical, shown
 from meshproof.observing.programs import stage
 from meshproof.observing.seen import Facet, NotSupported, Seen, no_lower
-from meshproof.observing.state import annotated, array_leaves, host
+from meshproof.observing.state import annotated, array_leaves, host, types_of
 from meshproof.observing.subject import Subject
 
 
@@ -24,12 +24,14 @@ from meshproof.observing.subject import Subject
 class Initialisation(Facet):
     """The state after ``init``, the arrays that a device ``held`` meanwhile, and those that Flax annotates as split.
 
-    ``parameters`` are its values; ``alone`` are those that ``single_device`` makes of the same key.
+    ``parameters`` are its values; ``alone`` are those that ``single_device`` makes of the same key. ``types`` has each
+    array's dtype and shape.
     """
 
     held: Seen[set[Shape]]
     parameters: Seen[Leaves]
     alone: Seen[Leaves]
+    types: Seen[dict[str, str]]
     layouts: Layouts
     annotated: Seen[tuple[LeafLayout, ...]]
 
@@ -44,6 +46,7 @@ def observe_initialisation(subject: Subject) -> tuple[Initialisation, Any]:
         held=held,
         parameters=subject.attempt(lambda: subject.host(subject.tree("parameters", state)), "parameters"),
         alone=subject.attempt(lambda: _alone(subject), "single_device"),
+        types=types_of(state),
         layouts=observe_layouts(subject, state),
         annotated=subject.attempt(lambda: annotated(state, subject.strategy.mesh)),
     )

@@ -48,7 +48,7 @@ def observe(case: Case) -> Observation:
         auxiliary = observe_auxiliary(subject, state)
         gradients = observe_gradients(subject, state)
         gone = any(is_gone(array) for _, array in array_leaves(state))
-        training = observe_training(subject, subject.fresh() if gone else state)
+        training = observe_training(subject, subject.fresh() if gone else state, initialisation.types)
         probes = observe_probes(subject, start)
         draws = observe_draws(subject)
         refusals = observe_refusals(subject)

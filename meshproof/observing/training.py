@@ -41,13 +41,13 @@ class Later(Facet):
 class Training(Facet):
     """`STEPS` train steps: each one's numbers, what JAX traced and compiled during each (event names), the last state.
 
-    ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved``
-    names the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape;
-    ``finite`` and ``replicas`` judge the values of the last state. ``evaluation`` has each metric's sum and count
-    in that state, ``evaluation_alone`` the same of one device, with the deviations of the sums. ``rerun`` says
-    whether a second run leaves the same bits, ``later`` what became of it, ``checkpoints`` what becomes of the last
-    state on disk, ``implicit_transfers`` what one more step raises where arrays may not be moved between host and
-    devices implicitly.
+    ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved`` names
+    the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape,
+    ``made_otherwise`` those of which `init` makes another dtype or shape than the steps return; ``finite`` and
+    ``replicas`` judge the values of the last state. ``evaluation`` has each metric's sum and count in that state,
+    ``evaluation_alone`` the same of one device, with the deviations of the sums. ``rerun`` says whether a second run
+    leaves the same bits, ``later`` what became of it, ``checkpoints`` what becomes of the last state on disk,
+    ``implicit_transfers`` what one more step raises where arrays may not be moved between host and devices implicitly.
     """
 
     steps: Seen[tuple[Step, ...]]
@@ -56,6 +56,7 @@ class Training(Facet):
     layouts: Layouts
     moved: Seen[tuple[str, ...]]
     retyped: Seen[tuple[str, ...]]
+    made_otherwise: Seen[tuple[str, ...]]
     finite: Seen[Verdict]
     replicas: Seen[Verdict]
     evaluation: Seen[Totals]
@@ -66,8 +67,8 @@ class Training(Facet):
     implicit_transfers: Seen[tuple[str, ...]]
 
 
-def observe_training(subject: Subject, state: Any) -> Training:
-    """Training from this state, which the first step donates."""
+def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -> Training:
+    """Training from this state, which the first step donates. ``made`` are the types of what `init` makes."""
     where, types = layout_of(state), types_of(state)
     final, steps, losses, compilations = _train(subject, state)
     again = subject.attempt(lambda: _again(subject))
@@ -78,6 +79,7 @@ def observe_training(subject: Subject, state: Any) -> Training:
         layouts=observe_layouts(subject, final),
         moved=subject.attempt(lambda: moved(where, layout_of(final))),
         retyped=subject.attempt(lambda: retyped(types, types_of(final))),
+        made_otherwise=subject.then(made, lambda made: retyped(types_of(final), made)),
         finite=subject.attempt(lambda: finite_state(subject.held(final))),
         replicas=subject.attempt(lambda: replicas(_shown(subject, final))),
         evaluation=subject.attempt(

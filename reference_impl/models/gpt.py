@@ -221,7 +221,7 @@ def init_leaf(path: str, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     if path.endswith("embedding"):
         return 0.02 * jax.random.normal(key, shape)
     if not path.endswith("kernel"):
-        return jnp.full(shape, 1.0 if path.endswith("scale") else 0.0)
+        return jnp.full(shape, 1.0 if path.endswith("scale") else 0.0, jnp.float32)
     inputs = len(shape) - 1 if path.endswith("out/kernel") else 1
     kernel_init = jax.nn.initializers.lecun_uniform(range(inputs), range(inputs, len(shape)))
     return kernel_init(key, shape)

@@ -40,6 +40,19 @@ class WeakAtFirst(JaxForm):
         return TrainState(state.parameters, weak)
 
 
+class WeakWhenMade(JaxForm):
+    """Makes its biases of a Python number, in `init` alone: a restored state, and a loaded one, has them right."""
+
+    def init(self, key: Any) -> Any:
+        """Trained from, it compiles the step again."""
+        state = super().init(key)
+        weak = {
+            name: layer | {"bias": jax.device_put(jnp.full(layer["bias"].shape, 0.0), layer["bias"].sharding)}
+            for name, layer in state.parameters.items()
+        }
+        return state._replace(parameters=weak)
+
+
 class CallsBack(JaxForm):
     """A step that tells the host how it is doing."""
 
@@ -138,6 +151,7 @@ class Crashes(JaxForm):
 
 plant("state_kept", KeepsState, data_parallel.PAGE, DATA, "MEM-2")
 plant("second_step_compiles", WeakAtFirst, data_parallel.PAGE, DATA, "CMP-1")
+plant("init_of_a_weak_type", WeakWhenMade, data_parallel.PAGE, DATA, "CMP-1")
 plant("host_callback", CallsBack, data_parallel.PAGE, DATA, "CMP-2")
 plant("implicit_promotion", Promotes, data_parallel.PAGE, DATA, "CMP-2")
 plant("narrow_beside", NarrowBeside, data_parallel.PAGE, DATA, "MIX-2")

@@ -13,6 +13,7 @@ import numpy as np
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
+from meshproof.observing.damage import Damaged, observe_damage
 from meshproof.observing.members import origin, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.observing.state import WEAK, bits, in_model_order, layout_of, moved, retyped, types_of
@@ -37,6 +38,7 @@ class Checkpoints(Facet):
     from both.
 
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
+    ``damaged`` is what it makes of it where one file is not whole.
     """
 
     restored: Seen[Verdict]
@@ -44,6 +46,7 @@ class Checkpoints(Facet):
     retyped: Seen[tuple[str, ...]]
     continued: Seen[Verdict]
     refused: Seen[tuple[Refused, ...]]
+    damaged: Seen[tuple[Damaged, ...]]
 
 
 def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any, int]]) -> tuple[Checkpoints, Any]:
@@ -58,6 +61,12 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
         before = subject.attempt(lambda: (_values(subject, state), _types(state)))
         restored = subject.then(before, lambda _: _saved_and_restored(subject, state, folder / "whole"))
         refused = subject.then(restored, lambda _: _refused(subject, folder))
+        damaged = subject.then(
+            before,
+            lambda before: subject.then(
+                restored, lambda _: observe_damage(subject, folder / "whole", before[0], _values)
+            ),
+        )
     if isinstance(before, Unseen) or isinstance(restored, Unseen):
         return Checkpoints.unseen(before if isinstance(before, Unseen) else restored), state
     values, types = before
@@ -69,6 +78,7 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
         retyped=subject.attempt(lambda: retyped(types, _types(restored))),
         continued=NOT_CONTINUED,
         refused=refused,
+        damaged=damaged,
     )
     further = subject.attempt(lambda: _further(subject, state))
     continued = subject.then(further, lambda further: _compare(further[1], _further(subject, restored)[1]))

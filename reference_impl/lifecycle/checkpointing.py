@@ -45,12 +45,17 @@ def save(state: State, folder: Path) -> None:
 def restore(abstract_state: State, folder: Path) -> State:
     """The state that was saved, as ``abstract_state`` places it: ``ShapeDtypeStruct`` leaves with shardings.
 
-    Raises `CheckpointError` where the folder is no checkpoint, and where a leaf is missing, unknown, or of another
-    shape or dtype.
+    Raises `CheckpointError` where the folder is no checkpoint or one that cannot be read, and where a leaf is missing,
+    unknown, or of another shape or dtype. A bit that was flipped in an array is not noticed: Orbax keeps no checksum.
     """
     expected = by_path(abstract_state)
     check(expected, folder)
-    restored = ocp.load(folder, expected)
+    try:
+        restored = ocp.load(folder, expected)
+    except Exception as error:  # Orbax raises a bare one where a file of arrays is missing or too short
+        raise CheckpointError(
+            f"{folder} could not be read and may be damaged, restore an earlier checkpoint: {str(error)[:200]}"
+        ) from error
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [restored[path] for path in expected])
 
 
@@ -60,6 +65,8 @@ def check(expected: dict[str, Any], folder: Path) -> None:
         saved = ocp.metadata(folder).metadata
     except (ValueError, OSError) as error:
         raise CheckpointError(f"{folder} is no checkpoint that Orbax can read: {error}") from error
+    if saved is None:  # Orbax logs why, and returns none
+        raise CheckpointError(f"{folder} is damaged: Orbax cannot read its metadata; restore an earlier checkpoint")
     problems = [
         f"{path}: expected {kind(expected.get(path))}, the checkpoint has {kind(saved.get(path))}"
         for path in expected | saved

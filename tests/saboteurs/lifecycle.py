@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
@@ -77,9 +78,41 @@ class SaysNoLeaf(JaxForm):
             raise ValueError("the checkpoint does not fit") from error
 
 
+class StartsAfresh(JaxForm):
+    """A run that starts from its initial values where a checkpoint cannot be read."""
+
+    def restore(self, folder: Path) -> Any:
+        """As if there were none."""
+        try:
+            return super().restore(folder)
+        except Exception:
+            return self.init(jax.random.key(0))
+
+
+class PadsWhatWasCut(JaxForm):
+    """A file of a leaf's bytes for each leaf, and no word of how many there are."""
+
+    def save(self, state: Any, folder: Path) -> None:
+        """In the order of the tree."""
+        folder.mkdir()
+        for number, leaf in enumerate(jax.tree.leaves(state)):
+            (folder / str(number)).write_bytes(np.asarray(leaf).tobytes())
+
+    def restore(self, folder: Path) -> Any:
+        """With zeros where a file ends too early."""
+        leaves, tree = jax.tree.flatten(self.abstract_state())
+        read = []
+        for number, leaf in enumerate(leaves):
+            raw = (folder / str(number)).read_bytes().ljust(leaf.size * leaf.dtype.itemsize, b"\0")
+            read.append(jax.device_put(np.frombuffer(raw, leaf.dtype).reshape(leaf.shape), leaf.sharding))
+        return jax.tree.unflatten(tree, read)
+
+
 plant("momentum_not_restored", MomentumNotRestored, fsdp.PAGE, DATA, "CKP-1")
 plant("counter_not_saved", lambda page, axes, _: CounterNotSaved(page, axes, Adam()), fsdp.PAGE, DATA, "CKP-1")
 plant("leaf_keeps_its_initial_value", NameLost, fsdp.PAGE, DATA, "CKP-1")
 plant("merged_into_init", MergedIntoInit, data_parallel.PAGE, DATA, "CKP-5")
 plant("restored_whole", RestoredWhole, fsdp.PAGE, DATA, "CKP-1")
 plant("says_no_leaf", SaysNoLeaf, data_parallel.PAGE, DATA, "CKP-5")
+plant("starts_afresh", StartsAfresh, fsdp.PAGE, DATA, "CKP-3")
+plant("pads_what_was_cut", PadsWhatWasCut, fsdp.PAGE, DATA, "CKP-3")

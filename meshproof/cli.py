@@ -9,6 +9,8 @@ from meshproof.commands.census import census
 from meshproof.commands.check import PASSES_ON, check
 from meshproof.commands.compare import compare
 from meshproof.commands.documents import expectations, html, spec
+from meshproof.commands.launch import PASSES_ON as ALL_AFTER
+from meshproof.commands.launch import launch
 from meshproof.commands.plots import plots
 from meshproof.commands.timing import ab, baseline
 from meshproof.commands.upgrade import bisect, upgrade
@@ -21,6 +23,7 @@ app = typer.Typer(
     help="Conformance and regression suite for distributed training in JAX and Flax.",
 )
 app.command(context_settings=PASSES_ON)(check)
+app.command(context_settings=ALL_AFTER)(launch)
 for command in (adopt, compare, upgrade, bisect, ab, census, html, plots, spec):
     app.command()(command)
 app.add_typer(expectations, name="expectations")

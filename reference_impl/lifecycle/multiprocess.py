@@ -7,9 +7,9 @@
     print, write        anybody                           report(): process 0 alone
     the train step      —                                 the same, to the letter
 
-A step is one program that all processes must run in the same order: whoever skips one, or a ``whole``, leaves the others
-waiting in a collective. The runtime's heartbeats come from a thread of their own, and go on where training does not.
-So each process marks the step that it is about to take, and whoever started them sees which of them lags.
+A step is one program that all processes must run in the same order: whoever skips one, or a ``whole``, leaves the
+others waiting in a collective. The runtime's heartbeats come from a thread of their own, and go on where training does
+not. So each process marks the step that it is about to take, and whoever started them sees which of them lags.
 
     meshproof launch -n 2 -- python -m reference_impl.lifecycle.multiprocess
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,7 +44,7 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     not all come in time, or there is no cluster.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    limits = {
+    limits: dict[str, Any] = {
         "initialization_timeout": PATIENCE,
         "heartbeat_timeout_seconds": 10,
         "shutdown_timeout_seconds": 10,

@@ -1,0 +1,60 @@
+"""`meshproof launch`: several local processes of one command, as one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshproof.commands.failing import INTERRUPTED, fail
+from meshproof.launching.group import STUCK_AFTER, Group
+
+PASSES_ON = {"allow_interspersed_args": False}
+"""For typer: from the first word on that is no option, all are the command's."""
+
+FAULTED = 1
+"""The exit code where a process died, or was ended because it was stuck."""
+
+
+def launch(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What every process runs, after --.")],
+    processes: Annotated[int, typer.Option("--processes", "-n", help="How many processes.")] = 2,
+    devices: Annotated[int, typer.Option(help="Virtual CPU devices, divided among the processes.")] = 8,
+    stuck_after: Annotated[
+        float, typer.Option(help="Seconds without a mark after which a process that lags is stuck.")
+    ] = STUCK_AFTER,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that all of it may take (default: no limit).")] = None,
+) -> None:
+    """Run a command as several local processes that find each other as on a cluster.
+
+    Each gets `JAX_COORDINATOR_ADDRESS`, `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`, and its share of the devices. Process
+    0 prints as if it ran alone; what another one printed is shown where it failed. A process that dies, is stopped by a
+    signal, or marks no further step while others went on, is named, and all are ended. Exit code 0: every process ended
+    with 0. 1: one did not. 2: nothing could be started.
+
+    - `meshproof launch -n 2 -- python train.py`
+    """
+    if min(stuck_after, timeout or 1.0) <= 0:
+        fail(f"--stuck-after {stuck_after:g}, --timeout {timeout}: expected numbers of seconds above 0")
+    with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as folder:
+        try:
+            group = Group(command, processes, devices, Path(folder), dict(os.environ), shown=True)
+        except ValueError as error:
+            fail(str(error))
+        try:
+            with group:
+                fault = group.watch(stuck_after, timeout)
+                if fault is None:
+                    return
+                typer.echo(f"meshproof: {fault}; all {processes} processes are ended", err=True)
+                if fault.number:
+                    for line in group.last_words(fault.number):
+                        typer.echo(f"process {fault.number}: {line}", err=True)
+        except OSError as error:
+            fail(f"{command[0]}: cannot be started: {error.strerror or error}")
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(FAULTED)

@@ -14,7 +14,7 @@ import pytest
 
 from meshproof.cases import REFERENCE, Case
 from meshproof.children import CASE_TIMEOUT, read_seconds
-from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Step, Tree
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
@@ -160,6 +160,12 @@ def observation(case: Case, conformance: Conformance, judge: Judge) -> Observati
 def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Observation]:
     """The observation of another case, for clauses that compare two."""
     return lambda other: judge.see(conformance.observation(other))
+
+
+@pytest.fixture
+def over(case: Case, conformance: Conformance, judge: Judge) -> Callable[[int], tuple[Step, ...]]:
+    """The first steps of the case over so many processes."""
+    return lambda processes: judge.see(conformance.over(case, processes))
 
 
 @pytest.fixture

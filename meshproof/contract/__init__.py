@@ -171,6 +171,9 @@ class Strategy(Protocol):
     ``pathlib.Path``, and returns when it is whole on disk; ``restore(folder)`` returns that state, placed as ``init``
     places it.
 
+    For training over several processes: ``processes``, their numbers, such as ``(2, 4)``; it is started in as many, and
+    ``jax.devices()`` are those of all.
+
     For targets that only compile: ``on(devices)`` (the same trainer on these), ``abstract_state()`` and
     ``abstract_batch()`` (what ``init`` and ``shard_batch`` return, of ``jax.ShapeDtypeStruct`` with shardings).
     """

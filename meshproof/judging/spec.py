@@ -25,6 +25,7 @@ GROUPS = {
     "MSK": "Masked batches",
     "AUX": "Auxiliary state",
     "CKP": "Checkpoints",
+    "MPR": "Several processes",
     "API": "Interfaces",
     "RUN": "The run itself",
 }

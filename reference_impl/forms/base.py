@@ -26,6 +26,9 @@ from reference_impl.theory.flops import model_flops
 from reference_impl.theory.memory import spared
 from reference_impl.truth import Adam, ModelTruth
 
+OVER_PROCESSES = {"data_parallel-linen-mlp", "fsdp-nnx-mlp", "fsdp_tensor_parallel_shard_map-jax-mlp"}
+"""What is trained over several processes too: of each framework one, annotated and by hand, on one axis and on two."""
+
 
 class TrainState(NamedTuple):
     """Everything that a train step replaces: the canonical parameters, and the optimizer's own state."""
@@ -98,6 +101,11 @@ class Form:
     def model(self) -> str:
         """The model's name."""
         return self.network.name
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The numbers of processes over which it must train the same: one case of each kind of strategy."""
+        return (2, 4) if f"{self.name}-{self.framework}-{self.model}{self.variant}" in OVER_PROCESSES else ()
 
     def make_mesh(self, devices: list[jax.Device]) -> Mesh:
         """The mesh of the first devices. Raises ``ValueError`` where they are too few."""

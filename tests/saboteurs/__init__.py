@@ -25,6 +25,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     numbers,
     pipelines,
     pmap,
+    processes,
     rows,
     running,
     scans,

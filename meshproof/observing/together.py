@@ -1,0 +1,94 @@
+"""One process of a group that observes cases together: each on the devices of all, its numbers gathered.
+
+    python -m meshproof.observing.together IMPLEMENTATION FOLDER CASE…
+
+Process 0 writes each case's answer, a `Seen` tuple of steps, as the file ``CASE.pickle``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from meshproof.cases import Case, load_cases
+from meshproof.contract import Leaves, Step, leaves
+from meshproof.files import replace_pickle
+from meshproof.launching.group import ADDRESS, COUNT, NUMBER
+from meshproof.launching.marks import mark
+from meshproof.observing.members import loss_of, state_and_metrics
+from meshproof.observing.seen import NotSupported, Seen
+from meshproof.observing.subject import Subject
+from meshproof.observing.training import STATE
+
+ALONE = "non-addressable"
+"""What JAX says where host code reads an array of which other processes hold a part."""
+
+
+def main(implementation: str, folder: Path, *names: str) -> None:
+    """Observe each of these cases."""
+    number = int(os.environ[NUMBER])
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(os.environ[ADDRESS], int(os.environ[COUNT]), number, initialization_timeout=60)
+    cases = {case.id: case for case in load_cases(implementation)}
+    for place, name in enumerate(names):
+        mark(folder, number, 100 * (place + 1), f"the start of {name}")
+        seen = observe_together(cases[name], folder, number, 100 * (place + 1))
+        if number == 0:
+            replace_pickle(folder / f"{quote(name, safe='')}.pickle", seen)
+    multihost_utils.sync_global_devices("observed")
+
+
+def observe_together(case: Case, folder: Path, number: int, count: int) -> Seen[tuple[Step, ...]]:
+    """The numbers of its first steps; not supported where the strategy reads what other processes hold.
+
+    Whatever else is raised ends this process, for the others may be in a collective already.
+    """
+    steps: list[Step] = []
+    try:
+        with warnings.catch_warnings(), jax.default_matmul_precision("float32"):
+            warnings.simplefilter("ignore")
+            subject = Subject(case)
+            state = subject.fresh()
+            for batch in subject.batches:
+                mark(folder, number, count + len(steps) + 1, f"step {len(steps) + 1} of {case.id}")
+                state, metrics = state_and_metrics(subject.strategy.train_step(state, batch))
+                parts = [gathered(subject.tree(part, state)) if subject.has(part) else {} for part in STATE]
+                steps.append(Step(loss_of(metrics), *parts))
+    except (RuntimeError, ValueError) as error:
+        if ALONE not in str(error):
+            raise
+        return NotSupported(
+            f"it reads an array that spans several processes as if one held all of it: {str(error).splitlines()[0]}"
+        )
+    return tuple(steps)
+
+
+def gathered(tree: Any) -> Leaves:
+    """A canonical tree on the host of every process."""
+    return {path: whole(array) for path, array in leaves(tree)}
+
+
+def whole(array: Any) -> np.ndarray:
+    """One array of it. All processes must take part."""
+    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+        return np.array(array)
+    return np.array(multihost_utils.process_allgather(array, tiled=True))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # at once: JAX would wait at its exit for the others
+    os._exit(0)

@@ -1,0 +1,44 @@
+"""A step that is right in one process is not yet right in several: each sees its own devices first."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshproof.measures.numerics import bitwise
+from meshproof.observing.seen import NotSupported
+
+from .applicability import distributed
+from .twins import agree_steps
+
+
+def chosen(case, cases):
+    """A case that names numbers of processes; where none of its implementation does, the first, to say so."""
+    named = [other for other in cases if distributed(other) and getattr(other.strategy, "processes", ())]
+    return case in (named or [other for other in cases if distributed(other)][:1])
+
+
+@pytest.mark.clause("MPR-1", applies=distributed, among=chosen)
+def test_processes_agree(case, observation, truth, over, judge):
+    """Two and four processes MUST give the numbers of one process, bitwise where the reduction order is the same,
+    within the derived bound otherwise. (Loss, optimizer state and parameters after each of k steps, gathered. The order
+    is the same between two and four processes, which reduce by the ranks of the devices, not of the processes; one
+    process reduces in memory. Judged over the numbers of ``processes`` that the strategy names.)"""
+    counts = getattr(case.strategy, "processes", ())
+    if not counts:
+        judge.see(NotSupported("the strategy names no numbers of `processes`, such as (2, 4), to be trained over"))
+    alone, seen = judge.see(observation.training.steps), {count: over(count) for count in counts}
+    verdicts = []
+    for count, steps in seen.items():
+        agreed = agree_steps(alone, steps, truth.rounding.steps, ("one process", f"{count} processes"))
+        verdicts += [replace(verdict, part=f"{verdict.part} over {count} processes") for verdict in agreed]
+    first, *others = seen
+    for count in others:
+        names = f"{first} processes", f"{count} processes"
+        for number, (one, other) in enumerate(zip(seen[first], seen[count], strict=True), start=1):
+            losses = ({"loss": np.float64(step.loss)} for step in (one, other))
+            verdicts.append(bitwise(*losses, f"loss of step {number}", names))
+            for part in ("optimizer_state", "parameters"):
+                of = getattr(one, part), getattr(other, part)
+                verdicts.append(bitwise(*of, f"{part.replace('_', ' ')} after step {number}", names))
+    judge.numbers(verdicts)

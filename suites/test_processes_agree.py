@@ -21,9 +21,9 @@ def chosen(case, cases):
 @pytest.mark.clause("MPR-1", applies=distributed, among=chosen)
 def test_processes_agree(case, observation, truth, over, judge):
     """Two and four processes MUST give the numbers of one process, bitwise where the reduction order is the same,
-    within the derived bound otherwise. (Loss, optimizer state and parameters after each of k steps, gathered. The order
-    is the same between two and four processes, which reduce by the ranks of the devices, not of the processes; one
-    process reduces in memory. Judged over the numbers of ``processes`` that the strategy names.)"""
+    within the derived bound otherwise. (Loss, optimizer state and parameters after each of k steps, gathered. Several
+    processes reduce in one order, however many they are; one process, which reduces in memory, in another. Judged over
+    the numbers of ``processes`` that the strategy names.)"""
     counts = getattr(case.strategy, "processes", ())
     if not counts:
         judge.see(NotSupported("the strategy names no numbers of `processes`, such as (2, 4), to be trained over"))

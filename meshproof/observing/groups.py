@@ -18,7 +18,7 @@ from meshproof.launching.group import Group
 from meshproof.observing.process import Settings
 from meshproof.observing.seen import Failed, NotExercised, Seen
 
-STUCK_AFTER = 30.0
+STUCK_AFTER = 120.0
 """Seconds that a process may lag: all trace and compile the same programs at the same time."""
 
 

@@ -22,8 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from reference_impl import strategies
 from reference_impl.forms.base import Form
 from reference_impl.lifecycle.choosing import choose, parse_mesh
+from reference_impl.lifecycle.loss_curves import SINGLE, draw
 from reference_impl.lifecycle.run_folder import RunFolder
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
 
@@ -139,12 +141,22 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Of the initial state and of the order of the data.")] = 0,
     checkpoints: Annotated[Path | None, typer.Option(help="A folder for checkpoints; the last state is saved.")] = None,
     save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints.")] = 0,
+    keep: Annotated[int, typer.Option(min=1, help="How many checkpoints stay, the last ones.")] = 3,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     losses: Annotated[Path | None, typer.Option(help="Write step, loss and seconds of each step as JSON.")] = None,
     visualize: Annotated[bool, typer.Option("--visualize", help="Print the sharding of each array.")] = False,
+    compare: Annotated[
+        Path | None, typer.Option(help="Train every strategy that takes this model too, and draw all losses there.")
+    ] = None,
 ) -> None:
     """Train a strategy of the book on text or on a synthetic regression."""
     console, stop = Console(highlight=False), Stop()
+    if compare:
+        try:
+            return draw_all(model or "mlp", framework, steps, epochs, batch, seed, compare, console)
+        except ValueError as error:
+            console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+            raise typer.Exit(2) from None
     try:
         axes = parse_mesh(mesh) if mesh else None
         form = choose(strategy, framework, model, axes, batch)
@@ -153,7 +165,7 @@ def main(
         form.check_divides(run.data.batch(0))
         end = steps or epochs * run.data.steps_per_epoch
         settings = {"model": form.model, "batch": form.batch_size, "seed": seed}
-        folder = RunFolder.open(checkpoints, settings, resume)
+        folder = RunFolder.open(checkpoints, keep, settings, resume)
         begin, state = folder.restore(form) if folder and resume else (0, form.init(jax.random.key(seed)))  # type: ignore[attr-defined]
         if begin > end:
             raise ValueError(f"the checkpoint is of step {begin}: expected --steps of at least that, saw {end}")
@@ -176,6 +188,39 @@ def main(
         kept = f"step {number} is saved; --resume continues" if folder else "nothing is saved without --checkpoints"
         console.print(f"stopped by {signal.Signals(stop.number).name}: {kept}")
         raise typer.Exit(128 + stop.number)
+
+
+def draw_all(
+    model: str, framework: str, steps: int, epochs: int, batch: int, seed: int, path: Path, console: Console
+) -> None:
+    """Every page that takes this model, each on the mesh that the book has for it, from the same start and examples.
+
+    Raises ``ValueError`` where a page of the book cannot draw, or no page takes the model.
+    """
+    pages = dict.fromkeys(form.name for form in strategies() if form.framework == framework)
+    forms = {page: form for page in pages if (form := takes(page, framework, model, batch))}
+    if SINGLE not in forms:
+        raise ValueError(f"no page takes model {model!r} in framework {framework!r}: expected such as gpt of jax")
+    use_devices(max(prod(form.mesh_axes.values()) for form in forms.values()), exact=False)
+    curves = {}
+    for page, form in forms.items():
+        run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
+        console.print(page)
+        end = steps or epochs * run.data.steps_per_epoch
+        train(run, form.init(jax.random.key(seed)), 0, end, None, 0, console, stop := Stop())  # type: ignore[attr-defined]
+        if stop.number:
+            raise typer.Exit(128 + stop.number)
+        curves[page] = run.losses
+    draw(curves, f"{model} ({framework})", path)
+    console.print(f"written: {path}")
+
+
+def takes(page: str, framework: str, model: str, batch: int) -> Form | None:
+    """The page's strategy of this model, if it takes it."""
+    try:
+        return choose(page, framework, model, None, batch)
+    except ValueError:
+        return None
 
 
 def use_devices(needed: int, exact: bool) -> None:

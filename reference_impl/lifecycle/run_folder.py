@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,10 +19,12 @@ class RunFolder:
     """Where one run keeps its checkpoints."""
 
     path: Path
+    keep: int
 
     @classmethod
-    def open(cls, path: Path | None, settings: dict[str, Any], resume: bool) -> Self | None:
-        """A new run's folder, or that of a run of the same settings to be resumed; ``None`` without a path.
+    def open(cls, path: Path | None, keep: int, settings: dict[str, Any], resume: bool) -> Self | None:
+        """A new run's folder, or that of a run of the same settings to be resumed; ``None`` without a path. Of its
+        checkpoints the last ``keep`` stay.
 
         Raises ``ValueError`` where there is nothing to resume or the settings differ, ``FileExistsError`` where a new
         run would meet the checkpoints of another.
@@ -30,7 +33,7 @@ class RunFolder:
             if resume:
                 raise ValueError("--resume needs --checkpoints: the folder of the run to continue")
             return None
-        folder = cls(path.absolute())
+        folder = cls(path.absolute(), keep)
         if not resume:
             if (path.exists() and not path.is_dir()) or folder.steps():
                 raise FileExistsError(f"{path} has checkpoints already: pass --resume, or name a new folder")
@@ -62,8 +65,10 @@ class RunFolder:
         return sorted(int(match[1]) for entry in self.path.iterdir() if (match := CHECKPOINT.fullmatch(entry.name)))
 
     def save(self, strategy: Form, state: Any, step: int) -> None:
-        """The state after ``step`` steps."""
+        """The state after ``step`` steps; once that is whole, the oldest beyond those to keep are removed."""
         strategy.save(state, self.path / f"step_{step:06}")
+        for old in self.steps()[: -self.keep]:
+            shutil.rmtree(self.path / f"step_{old:06}")
 
     def restore(self, strategy: Form) -> tuple[int, Any]:
         """The last checkpoint's step and state, on the strategy's mesh."""

@@ -10,9 +10,11 @@ from rich.console import Console
 
 from reference_impl import train
 from reference_impl.lifecycle.choosing import choose, parse_mesh
+from reference_impl.lifecycle.loss_curves import draw
 from reference_impl.lifecycle.run_folder import RunFolder
 from reference_impl.lifecycle.training_data import CORPUS, Shuffled, fields_for, windows
 
+PAGES = "single_device", "fsdp", "fsdp_shard_map"
 SETTINGS = {"model": "mlp", "batch": 64, "seed": 3}
 
 
@@ -41,10 +43,10 @@ def bits(state):
 def test_a_resumed_run_is_bitwise_the_run_that_was_not_stopped(strategy, silent, tmp_path):
     """Of 40 steps over two epochs: 20 and 20 are the same as 40 at once, in every leaf and every loss."""
     whole, first, second = (run_of(strategy) for _ in range(3))
-    folder = RunFolder.open(tmp_path / "run", SETTINGS, resume=False)
+    folder = RunFolder.open(tmp_path / "run", 3, SETTINGS, resume=False)
     expected, _ = train.train(whole, strategy.init(jax.random.key(3)), 0, 40, None, 0, silent, train.Stop())
     train.train(first, strategy.init(jax.random.key(3)), 0, 20, folder, 0, silent, train.Stop())
-    step, state = RunFolder.open(tmp_path / "run", SETTINGS, resume=True).restore(strategy)
+    step, state = RunFolder.open(tmp_path / "run", 3, SETTINGS, resume=True).restore(strategy)
     assert step == 20
     resumed, number = train.train(second, state, step, 40, folder, 0, silent, train.Stop())
     assert number == 40
@@ -57,7 +59,7 @@ def test_a_resumed_run_is_bitwise_the_run_that_was_not_stopped(strategy, silent,
 def test_a_signal_stops_after_the_step_and_saves_it(strategy, silent, tmp_path):
     """A loop that is asked to stop before it begins trains nothing; one asked in step 3 saves step 3."""
     run, stop = run_of(strategy), train.Stop()
-    folder = RunFolder.open(tmp_path, SETTINGS, resume=False)
+    folder = RunFolder.open(tmp_path, 3, SETTINGS, resume=False)
 
     class Stopping(train.Run):
         def step(self, state, number):
@@ -123,17 +125,43 @@ def test_a_data_set_smaller_than_a_batch_is_named(strategy):
 def test_a_run_overwrites_none_and_continues_only_itself(strategy, tmp_path):
     """Nothing to resume, checkpoints of another run, and another model."""
     with pytest.raises(ValueError, match="has no checkpoint to resume"):
-        RunFolder.open(tmp_path, SETTINGS, resume=True)
+        RunFolder.open(tmp_path, 3, SETTINGS, resume=True)
     with pytest.raises(ValueError, match="--resume needs --checkpoints"):
-        RunFolder.open(None, SETTINGS, resume=True)
-    folder = RunFolder.open(tmp_path, SETTINGS, resume=False)
+        RunFolder.open(None, 3, SETTINGS, resume=True)
+    folder = RunFolder.open(tmp_path, 3, SETTINGS, resume=False)
     (tmp_path / "step_000007.orbax-checkpoint-tmp").mkdir()
     assert folder.steps() == []
     folder.save(strategy, strategy.init(jax.random.key(3)), 1)
     with pytest.raises(FileExistsError, match="has checkpoints already: pass --resume"):
-        RunFolder.open(tmp_path, SETTINGS, resume=False)
+        RunFolder.open(tmp_path, 3, SETTINGS, resume=False)
     with pytest.raises(ValueError, match="is of a run with model 'mlp', not 'gpt'"):
-        RunFolder.open(tmp_path, SETTINGS | {"model": "gpt"}, resume=True)
+        RunFolder.open(tmp_path, 3, SETTINGS | {"model": "gpt"}, resume=True)
     (tmp_path / "run.json").write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match=r"run\.json cannot be read as JSON"):
-        RunFolder.open(tmp_path, SETTINGS, resume=True)
+        RunFolder.open(tmp_path, 3, SETTINGS, resume=True)
+
+
+def test_the_last_checkpoints_stay(strategy, silent, tmp_path):
+    """Of those of steps 1 to 4, two."""
+    folder = RunFolder.open(tmp_path, 2, SETTINGS, resume=False)
+    train.train(run_of(strategy), strategy.init(jax.random.key(3)), 0, 4, folder, 1, silent, train.Stop())
+    assert folder.steps() == [3, 4]
+
+
+def test_the_picture_has_every_strategy_and_how_far_it_is_from_one_device(silent, tmp_path, monkeypatch):
+    """A curve of each, of which one is of other losses."""
+    drawn = {}
+    monkeypatch.setattr(train, "draw", lambda curves, title, path: drawn.update(curves) or draw(curves, title, path))
+    monkeypatch.setattr(train, "strategies", lambda: [choose(page, "jax", "mlp", None, 64) for page in PAGES])
+    train.draw_all("mlp", "jax", 2, 1, 64, 0, tmp_path / "losses.svg", silent)
+    assert list(drawn) == list(PAGES)
+    np.testing.assert_allclose(drawn["fsdp_shard_map"], drawn["single_device"], rtol=1e-5)
+    said = (tmp_path / "losses.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {page} -->" in said for page in PAGES)
+    assert [path.name for path in tmp_path.iterdir()] == ["losses.svg"]
+
+
+def test_a_model_that_no_page_takes_has_no_picture(silent, tmp_path):
+    """It is named."""
+    with pytest.raises(ValueError, match="no page takes model 'gtp' in framework 'jax'"):
+        train.draw_all("gtp", "jax", 2, 1, 64, 0, tmp_path / "losses.svg", silent)

@@ -22,9 +22,11 @@ from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
+from meshproof.run.over_processes import OverProcesses
 from meshproof.targets import EXAMPLES, read_target
 from meshproof.targets.packages import missing
 
+OVER = f"{NAME}-over-processes"
 pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
 
 
@@ -73,7 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--compile-cache {kept}: this is no folder; name one, which is made where there is none"
         )
-    config.pluginmanager.register(Conformance(config), NAME)
+    run = Conformance(config)
+    config.pluginmanager.register(run, NAME)
+    config.pluginmanager.register(OverProcesses(run), OVER)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -163,9 +167,10 @@ def observe_also(conformance: Conformance, judge: Judge) -> Callable[[Case], Obs
 
 
 @pytest.fixture
-def over(case: Case, conformance: Conformance, judge: Judge) -> Callable[[int], tuple[Step, ...]]:
+def over(case: Case, pytestconfig: pytest.Config, judge: Judge) -> Callable[[int], tuple[Step, ...]]:
     """The first steps of the case over so many processes."""
-    return lambda processes: judge.see(conformance.over(case, processes))
+    plugin: OverProcesses = pytestconfig.pluginmanager.get_plugin(OVER)  # type: ignore[assignment]
+    return lambda processes: judge.see(plugin.steps(case, processes))
 
 
 @pytest.fixture

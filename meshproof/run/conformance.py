@@ -21,13 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
 from meshproof.children import read_seconds
-from meshproof.contract import Step
 from meshproof.judging.records import Record, case_of, record_of
 from meshproof.judging.truths import Truths
-from meshproof.observing.groups import observe_over_processes
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer, Settings
-from meshproof.observing.seen import NotExercised, Seen
 from meshproof.report.document import write_report
 from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
 from meshproof.run.progress import SignOfLife, forecast
@@ -58,7 +55,6 @@ class Conformance:
         self.record: dict[str, Any] | None = None
         self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
         self.flags = flags_set(os.environ)
-        self.judged_over: list[str] = []
 
     @cached_property
     def settings(self) -> Settings:
@@ -90,13 +86,6 @@ class Conformance:
     def truths(self) -> Truths:
         """What the cases' numbers must be."""
         return Truths(self.observers)
-
-    def over(self, case: Case, processes: int) -> Seen[tuple[Step, ...]] | NotExercised:
-        """The steps of a case over so many processes, observed with all others of the run that are."""
-        if case.target != "cpu":
-            return NotExercised("processes are started on virtual CPU devices alone")
-        names = self.judged_over if case.id in self.judged_over else [case.id]
-        return observe_over_processes(self.settings, processes, case.id, names)
 
     @property
     def is_worker(self) -> bool:
@@ -180,11 +169,6 @@ class Conformance:
         if idle := [item for item in judging if "case" in item.fixturenames and case_of(item) is None]:  # type: ignore[attr-defined]
             self.config.hook.pytest_deselected(items=idle)
             items[:] = [item for item in items if item not in idle]
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Remember the cases that are observed over several processes: one group serves them all."""
-        asking = [item for item in session.items if "over" in getattr(item, "fixturenames", ())]
-        self.judged_over = [case.id for case in map(case_of, asking) if case and case.target == "cpu"]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:

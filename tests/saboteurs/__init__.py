@@ -22,6 +22,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     lifecycle,
     linen,
     modifiers,
+    narrower,
     numbers,
     pipelines,
     pmap,

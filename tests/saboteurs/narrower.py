@@ -1,0 +1,58 @@
+"""Faults of trainers that compute in 16 bits, of which their own run on one device says what is allowed."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from meshproof.contract import Contract
+from tests.healthy.idioms import Trainer
+from tests.saboteurs.planting import plant_stranger
+
+WHOLE = {"*": P()}
+
+
+class Halves(Trainer):
+    """Computes in bfloat16."""
+
+    name = "healthy_halves"
+
+    @property
+    def contract(self) -> Contract:
+        """Which it says; a budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype="bfloat16")
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Products in bfloat16, the loss in float32."""
+        half = jax.tree.map(lambda value: value.astype(jnp.bfloat16), (w, batch["x"]))
+        out = jnp.tanh(half[1] @ half[0]["hidden"]) @ half[0]["out"]
+        return jnp.mean((out.astype(jnp.float32) - batch["y"]) ** 2)
+
+
+class HalvesTooLong(Halves):
+    """And its gradients are too long on a mesh."""
+
+    name = "halves_too_long"
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        times = 2 if devices > 1 else 1
+        alone = self.gradients
+        self.gradients = jax.jit(lambda state, batch: jax.tree.map(lambda g: times * g, alone(state, batch)))
+
+
+class OtherHalves(Halves):
+    """Declares float16, and multiplies in bfloat16."""
+
+    name = "other_halves"
+
+    @property
+    def contract(self) -> Contract:
+        """The other one."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype="float16")
+
+
+plant_stranger(Halves())
+plant_stranger(HalvesTooLong(), "MIX-1")
+plant_stranger(OtherHalves(), "MIX-2")

@@ -14,8 +14,12 @@ from tests.stacks import ROOT
 from tests.wheels import TRAVELS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {"meshproof/plots/": "plots", "benchmarks/peers/": "peers"}
-"""Rooms that need an extra, and say so where it is not installed."""
+EXTRAS = {
+    "meshproof/plots/": "plots",
+    "benchmarks/peers/": "peers",
+    "reference_impl/lifecycle/data_loading.py": "data",
+}
+"""Rooms and files that need an extra, and say so where it is not installed."""
 
 PACKAGES = {"meshproof", "reference_impl"}
 """What of the house may be named: the suites and benchmarks have other names in the wheel, and import relatively."""

@@ -1,0 +1,122 @@
+"""Data: one global order of packed rows, of which each process reads its own, and which resumes at any step.
+
+                 follows from                     is on process p of n
+    order        seed and epoch                   the same
+    packing      the order, first fit             the same: a buffer of a few rows, filled with short texts
+    batch        the next rows of the order       the p-th of n equal blocks of it
+    state        epoch, place in order, buffer    the same, for any number of processes
+
+A batch is whole before it is divided, so that the examples of a step do not depend on how many processes read them:
+what 2 processes saved, 4 continue. A state says where the buffer began to be filled and how many of its rows were
+given out; it is filled again. An epoch ends with a row that is padded, and the next epoch's rows follow in the same
+batch: every text is read once before any is read again.
+
+Every process packs every row, which is arithmetic on tokens that are there already. Where an example is a row of its
+own and nothing is packed, ``grain.experimental.ElasticIterator`` reads only what a process keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grain
+import jax
+import numpy as np
+from grain.experimental import FirstFitPackIterDataset
+
+from meshproof.contract import Batch
+from reference_impl.lifecycle.training_data import CORPUS
+from reference_impl.truth.data import draw_words
+
+LENGTH, ROWS, BUFFER = 128, 4, 3
+"""Tokens of a row, rows of a global batch, and rows of the packing buffer, of the sonnets."""
+
+
+class PackedTexts:
+    """Endless batches, the block of rows of one process. Text 1 is the first; 0 is padding.
+
+    ``tokens``, ``segments`` (the texts of a row, counted from 1), ``positions`` (in its text) and ``text`` (which one)
+    are int32 arrays (rows / processes, length). Raises ``ValueError`` where texts do not fit a row, or processes rows.
+    """
+
+    def __init__(
+        self, texts: Sequence[np.ndarray], length: int, rows: int, buffer: int, seed: int, process: int, processes: int
+    ) -> None:
+        long = [f"text {number} has {len(text)}" for number, text in enumerate(texts, 1) if not 0 < len(text) <= length]
+        if long or not texts:
+            raise ValueError(f"expected texts of 1 to {length} tokens, saw {'; '.join(long) or 'no text'}")
+        if not 0 <= process < processes or rows < 1 or rows % processes:
+            raise ValueError(
+                f"process {process} of {processes} and a global batch of {rows} rows: expected a process from 0 to "
+                f"{processes - 1}, and rows that {processes} processes share equally"
+            )
+        self.numbered = [{"tokens": t, "text": np.full(len(t), number, np.int32)} for number, t in enumerate(texts, 1)]
+        self.length, self.rows, self.buffer, self.seed = length, rows, buffer, seed
+        self.block = slice(process * rows // processes, (process + 1) * rows // processes)
+        self.begin(0)
+
+    @property
+    def examples(self) -> int:
+        """How many texts an epoch has."""
+        return len(self.numbered)
+
+    def begin(self, epoch: int) -> None:
+        """The first row of an epoch is next. Its order is drawn at once: there is no shuffle buffer to save."""
+        order = np.argsort(draw_words(f"epoch/{epoch}", self.seed, self.examples), kind="stable")
+        texts = grain.MapDataset.source([self.numbered[place] for place in order])
+        packed = FirstFitPackIterDataset(
+            texts.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)),
+            length_struct={"tokens": self.length, "text": self.length},
+            num_packing_bins=self.buffer,
+            shuffle_bins=False,
+            meta_features=("text",),
+        )
+        self.epoch, self.packed = epoch, iter(packed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        chosen = [self.row() for _ in range(self.rows)][self.block]
+        names = {"tokens": "tokens", "segments": "tokens_segment_ids", "positions": "tokens_positions", "text": "text"}
+        return {name: np.stack([row[packed] for row in chosen]) for name, packed in names.items()}
+
+    def row(self) -> dict[str, np.ndarray]:
+        """The next row of the global order."""
+        try:
+            return next(self.packed)
+        except StopIteration:
+            self.begin(self.epoch + 1)
+            return next(self.packed)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the global order continues, as JSON can hold it; the same on every process."""
+        return {"seed": self.seed, "texts": self.examples, "epoch": self.epoch, "packed": self.packed.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue there. Raises ``ValueError`` where the state is of another seed or number of texts."""
+        for name, own in {"seed": self.seed, "texts": self.examples}.items():
+            if state[name] != own:
+                raise ValueError(f"the state is of {name} {state[name]}, this iterator of {own}: expected the same")
+        self.begin(state["epoch"])
+        self.packed.set_state(state["packed"])
+
+    def ids(self, batch: Batch) -> list[int]:
+        """The texts that a batch holds: where each begins."""
+        return [int(text) for text in batch["text"][(batch["positions"] == 0) & (batch["segments"] > 0)]]
+
+
+def data_iterator(process: int, processes: int) -> PackedTexts:
+    """The lines of three sonnets, packed: what DAT-1 judges of the book."""
+    lines = filter(None, CORPUS.read_text(encoding="ascii").splitlines())
+    texts = [np.array([ord(letter) - 31 for letter in line], np.int32) for line in lines]
+    return PackedTexts(texts, LENGTH, ROWS, BUFFER, seed=0, process=process, processes=processes)
+
+
+def global_arrays(sharding: jax.sharding.Sharding, rows: Batch) -> dict[str, jax.Array]:
+    """Global arrays, of which this process brings the rows that its devices hold.
+
+    They are the same for any number of processes where the mesh has a process's devices beside each other.
+    """
+    return {name: jax.make_array_from_process_local_data(sharding, field) for name, field in rows.items()}

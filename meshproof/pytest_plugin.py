@@ -7,6 +7,8 @@ its own. Under xdist the tests of one strategy run on one worker, and observatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
+from meshproof.measures.reading import Reading
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
@@ -211,6 +214,14 @@ def flags(conformance: Conformance) -> dict[str, str]:
 def flag_problems(conformance: Conformance) -> Callable[[Case], Seen[dict[str, str]]]:
     """What is wrong with each flag, by the train step of a case."""
     return lambda case: conformance.unflagged[case.target].flag_problems(case.id, conformance.flags)
+
+
+@pytest.fixture
+def reading(conformance: Conformance, judge: Judge) -> Reading:
+    """What the implementation's data iterators read; the last that was resumed, in a process of its own."""
+    seen = judge.see(conformance.observers[conformance.targets[0]].reading())
+    with closing(conformance.fresh) as observer:
+        return replace(seen, resumed=seen.resumed + judge.see(observer.resumption(seen.streams)))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, scanned, transformers
 from reference_impl.forms.base import Form
@@ -14,3 +15,16 @@ def strategies() -> Iterator[Form]:
     """Every case of the book. Starts no JAX backend: meshes are made when they are first asked for."""
     for family in FAMILIES:
         yield from family.cases()
+
+
+def __getattr__(name: str) -> Any:
+    """``data_iterator``, where Grain is installed: it is imported when it is asked for, for that takes seconds."""
+    if name != "data_iterator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from reference_impl.lifecycle.data_loading import data_iterator
+    except ModuleNotFoundError as error:
+        if error.name != "grain":
+            raise
+        raise AttributeError("the book reads data with Grain: pip install 'meshproof[data]'") from error
+    return data_iterator

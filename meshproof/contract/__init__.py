@@ -29,6 +29,7 @@ __all__ = [
     "Batch",
     "Communication",
     "Contract",
+    "DataIterator",
     "Direction",
     "Evaluation",
     "Leaves",
@@ -210,6 +211,28 @@ class Strategy(Protocol):
 
     def optimizer_state(self, state: Any) -> Tree:
         """The optimizer state as a canonical tree of global arrays."""
+
+
+class DataIterator(Protocol):
+    """What ``data_iterator(process, processes)`` of an implementation's module returns: fresh, at its first batch.
+
+    Each process has its own. It may end after an epoch, or after several, or never. ``examples`` is how many the data
+    set has; each must be read once, by one process, before any is read again.
+    """
+
+    examples: int
+
+    def __next__(self) -> Batch:
+        """The rows of this process, as host arrays."""
+
+    def get_state(self) -> Any:
+        """Where it continues: anything that can be pickled."""
+
+    def set_state(self, state: Any) -> None:
+        """Continue there. On another number of processes it gets the state of one of those that saved, or raises."""
+
+    def ids(self, batch: Batch) -> Iterable[Any]:
+        """Optional: the names of the examples in a batch. Without it an example is a row, known by its bytes."""
 
 
 def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:

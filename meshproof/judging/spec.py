@@ -26,6 +26,7 @@ GROUPS = {
     "AUX": "Auxiliary state",
     "CKP": "Checkpoints",
     "MPR": "Several processes",
+    "DAT": "Data",
     "API": "Interfaces",
     "RUN": "The run itself",
 }

@@ -28,6 +28,7 @@ from packaging.version import Version
 from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, lines, stack, start
 from meshproof.contract import Batch, Evaluation, Tree
 from meshproof.files import replace_pickle
+from meshproof.measures.reading import Reading, Resumed, Stream
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Failed, Seen
 from meshproof.targets import HOST
@@ -56,7 +57,7 @@ NO_HARDWARE = {
 processes may load libtpu."""
 
 NAMES = {"environment": "a description of the stack", "observation": "an observation", "truth": "a truth"}
-NAMES |= {"flags": "what compiler flags do"}
+NAMES |= {"flags": "what compiler flags do", "reading": "what its data iterators read"}
 """What is asked for, in the words of a message."""
 
 
@@ -128,6 +129,14 @@ class Observer:
     def flag_problems(self, case_id: str, flags: Mapping[str, str]) -> Seen[dict[str, str]]:
         """What is wrong with each compiler flag, by the train step of a case; of a process that has none set."""
         return cast("Seen[dict[str, str]]", self.of_case("flags", case_id, flags))
+
+    def reading(self) -> Seen[Reading]:
+        """What the implementation's data iterators read, and what they read from every state of theirs."""
+        return cast("Seen[Reading]", self.once("reading", {"ask": "reading"}))
+
+    def resumption(self, streams: Mapping[int, Stream]) -> Seen[tuple[Resumed, ...]]:
+        """What the iterators read in this process from some of the states that another one saved."""
+        return cast("Seen[tuple[Resumed, ...]]", self.of_case("resumption", "reading", streams))
 
     def of_case(self, ask: str, case_id: str, given: Any) -> Any:
         """The answer to a request that no other process makes."""

@@ -23,6 +23,7 @@ from meshproof.observing.flags import observe_flags
 from meshproof.observing.layouts import memories
 from meshproof.observing.members import origin
 from meshproof.observing.observation import Outcome
+from meshproof.observing.reading import observe_reading, observe_resumption
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.session import observe
 from meshproof.observing.stack import describe, describe_target
@@ -42,7 +43,7 @@ class Server:
 
     def __init__(self, implementation: str, target: str) -> None:
         keep_whole_entries()
-        self.target = read_target(target)
+        self.implementation, self.target = implementation, read_target(target)
         self.cases = {case.id: case for case in load_cases(implementation, (target,))}
         self.truths = BroughtTruths()
         jax.devices()  # where that fails or never ends, it does so for every case
@@ -63,6 +64,10 @@ class Server:
         """What is asked for."""
         if request["ask"] == "environment":
             return describe() if self.compiler is None else describe_target(self.compiler)
+        if request["ask"] == "reading":
+            return observe_reading(self.implementation)
+        if request["ask"] == "resumption":
+            return observe_resumption(self.implementation, pickle.loads(Path(request["given"]).read_bytes()))
         case = self.cases[request["case"]]
         if request["ask"] == "observation":
             return observed(case) if self.compiler is None else compiled(case, self.compiler)

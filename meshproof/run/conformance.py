@@ -88,6 +88,11 @@ class Conformance:
         return Truths(self.observers)
 
     @property
+    def fresh(self) -> Observer:
+        """A process that has observed nothing."""
+        return Observer(self.settings, "cpu")
+
+    @property
     def is_worker(self) -> bool:
         """Whether another process writes the report."""
         return hasattr(self.config, "workerinput")

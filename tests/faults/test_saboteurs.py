@@ -28,8 +28,12 @@ COMPILED = {
 }
 """Suite files that judge only what is compiled for a chip that is not here: `test_accelerated` has their faults."""
 
-ELSEWHERE = {"test_cases_answer.py", "test_flags_change_the_program.py", *COMPILED}
-"""Suite files whose faults are no strategies of `tests.saboteurs`: `test_flags` has those of the second."""
+ELSEWHERE = {
+    *("test_cases_answer.py", "test_flags_change_the_program.py", "test_data_is_read_once_and_resumed.py"),
+    *COMPILED,
+}
+"""Suite files whose faults are no strategies of `tests.saboteurs`: `test_flags` and `test_loaders` have those of the
+second and third."""
 
 PARTS = {
     ("NUM-2", "microbatches_averaged_alike"): [
@@ -156,8 +160,8 @@ def test_every_clause_has_a_saboteur():
 
     accelerated.strategies()
     planted = set().union(*CAUGHT_BY.values(), *accelerated.CAUGHT_BY.values())
-    assert {clause.id for clause in read_clauses()} - planted == {"FLG-1", "SHD-9"}, (
-        "these are planted in the environment"
+    assert {clause.id for clause in read_clauses()} - planted == {"FLG-1", "SHD-9", "DAT-1"}, (
+        "these are planted in the environment, and in data iterators"
     )
 
 

@@ -8,10 +8,10 @@ from meshproof.observing.seen import NotSupported
 
 @pytest.mark.clause("DAT-1")
 def test_data_is_read_once_and_resumed(reading, judge):
-    """Processes MUST read disjoint shards that together are the whole data set; an iterator saved at every step and
-    restored into a fresh one MUST continue with the same examples. (Of 1, 2 and 4 processes. Every example is read
-    once before any is read again. A restored iterator returns the same batches, bit for bit, also in a fresh process;
-    where a state of 2 processes can be restored on 4, or of 4 on 2, each step has the same examples.)"""
+    """Data iterators MUST give processes disjoint shards that together are the whole data set, and, when saved at any
+    step and restored into fresh ones, continue with the same examples. (Of 1, 2 and 4 processes: every example is read
+    once before any is read again. A restored iterator returns the same batches, bit for bit, also in a fresh process.
+    If a state of 2 processes can be restored on 4, or of 4 on 2, each step has the same examples.)"""
     problems = [problem for processes, stream in reading.streams.items() for problem in misread(processes, stream)]
     judge.clear([*problems, *restarted(reading)])
     for processes, stream in reading.streams.items():

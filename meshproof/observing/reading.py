@@ -66,7 +66,9 @@ def find(module: ModuleType) -> Make | NotSupported:
     try:
         made: Make = module.data_iterator
     except AttributeError as error:
-        return NotSupported(f"{error}: data_iterator(process, processes) is what DAT-1 judges, see docs/adapters.md")
+        return NotSupported(
+            f"the implementation has no data_iterator(process, processes): {error}; see docs/adapters.md"
+        )
     return made
 
 

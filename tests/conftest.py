@@ -38,6 +38,7 @@ LONGEST_FIRST = (
     "system/test_kept_state.py",
     "faults/test_harness_mutants.py",
     "system/test_real_runs.py",
+    "faults/test_loaders.py",
 )
 """Files that take a minute or more, whole on one worker of xdist: begun last, one of them would be waited for alone."""
 

@@ -16,6 +16,7 @@ from tests.wheels import TRAVELS
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = {
     "meshproof/plots/": "plots",
+    "reference_impl/lifecycle/loss_curves.py": "plots",
     "benchmarks/peers/": "peers",
     "reference_impl/lifecycle/data_loading.py": "data",
 }

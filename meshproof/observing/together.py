@@ -87,8 +87,8 @@ def whole(array: Any) -> np.ndarray:
 if __name__ == "__main__":
     try:
         main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
+    except BaseException as error:
+        traceback.print_tb(error.__traceback__)
+        print(f"{type(error).__name__}: {str(error)[:400]}", file=sys.stderr, flush=True)  # some hold whole arrays
         os._exit(1)  # at once: JAX would wait at its exit for the others
     os._exit(0)

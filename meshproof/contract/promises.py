@@ -133,7 +133,7 @@ class Contract:
                 return spec
         raise LookupError(
             f"the contract declares no PartitionSpec for {part} leaf {path!r}: its patterns are {sorted(patterns)}; "
-            f"add one that matches, PartitionSpec() for a replicated leaf"
+            f"expected one that matches: add it, PartitionSpec() for a replicated leaf"
         )
 
     def unmatched(self, part: Part | Literal["dtypes", "memory"], paths: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ def test_the_first_pattern_that_matches_wins():
 def test_an_unmatched_leaf_is_an_error():
     """A leaf that no pattern matches is named, with the patterns and what to do."""
     contract = Contract(parameters={"*/bias": PartitionSpec()})
-    with pytest.raises(LookupError, match=r"'dense_0/kernel'.*\*/bias.*add one that matches"):
+    with pytest.raises(LookupError, match=r"'dense_0/kernel'.*\*/bias.*expected one that matches"):
         contract.spec("parameters", "dense_0/kernel")
 
 

@@ -40,30 +40,29 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     """Become one of several processes: to be called once, before anything asks for a device.
 
     Where none of the three variables is set, JAX asks the cluster (Slurm, Open MPI, Kubernetes, a TPU pod). Raises
-    ``ValueError`` where they do not say it, and ``RuntimeError`` where another process has this one's number, where
-    not all come in time, or there is no cluster.
+    ``ValueError`` where they do not say it, and ``RuntimeError`` where there is no cluster.
     """
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    limits: dict[str, Any] = {
-        "initialization_timeout": PATIENCE,
-        "heartbeat_timeout_seconds": 10,
-        "shutdown_timeout_seconds": 10,
-    }
     if not any(name in environment for name in (ADDRESS, COUNT, NUMBER)):
-        try:
-            jax.distributed.initialize(**limits)
-        except ValueError as error:
-            raise RuntimeError(
-                f"no coordinator: {error} Set {ADDRESS}, {COUNT} and {NUMBER}, or start this with "
-                f"`meshproof launch -n 2 -- COMMAND`"
-            ) from error
-        return
+        return initialize()
     if missing := [name for name in (ADDRESS, COUNT, NUMBER) if name not in environment]:
         raise ValueError(f"{' and '.join(missing)}: not set, expected all of {ADDRESS}, {COUNT} and {NUMBER}")
     count, number = (whole_number(name, environment[name]) for name in (COUNT, NUMBER))
     if not 0 <= number < count:
         raise ValueError(f"{NUMBER} is {number}, expected one from 0 to {count - 1}, since {COUNT} is {count}")
-    jax.distributed.initialize(environment[ADDRESS], count, number, **limits)
+    initialize(environment[ADDRESS], count, number)
+
+
+def initialize(*known: Any) -> None:
+    """Find the others, on CPU with gloo, in bounded time."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    limits = {"initialization_timeout": PATIENCE, "heartbeat_timeout_seconds": 10, "shutdown_timeout_seconds": 10}
+    try:
+        jax.distributed.initialize(*known, **limits)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise RuntimeError(
+            f"no coordinator: {error} Set {ADDRESS}, {COUNT} and {NUMBER}, or start this with "
+            f"`meshproof launch -n 2 -- COMMAND`"
+        ) from error
 
 
 def whole_number(name: str, text: str) -> int:

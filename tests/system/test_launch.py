@@ -4,12 +4,15 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from meshproof.launching.group import Group
 from meshproof.launching.marks import Marks, mark
 from tests.implementations.hanging import is_gone
+
+ROOT = Path(__file__).parents[2]
 
 LAUNCH = [sys.executable, "-m", "meshproof", "launch"]
 PYTHON = ["--", sys.executable, "-c"]
@@ -80,7 +83,6 @@ def test_what_cannot_work_is_refused(words, told):
 @pytest.mark.parametrize(
     ("variables", "told"),
     [
-        ({}, "no coordinator: "),
         ({"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1"}, "JAX_NUM_PROCESSES and JAX_PROCESS_ID: not set"),
         ({"JAX_NUM_PROCESSES": "two"}, "JAX_NUM_PROCESSES is 'two', expected a whole number"),
         ({"JAX_PROCESS_ID": "2"}, "JAX_PROCESS_ID is 2, expected one from 0 to 1, since JAX_NUM_PROCESSES is 2"),
@@ -91,9 +93,16 @@ def test_joining_without_knowing_whom_is_an_error(variables, told):
     from reference_impl.lifecycle.multiprocess import join
 
     whole = {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
-    given = variables if len(variables) == 0 or "JAX_COORDINATOR_ADDRESS" in variables else whole | variables
-    with pytest.raises((ValueError, RuntimeError), match=re.escape(told)):
+    given = variables if "JAX_COORDINATOR_ADDRESS" in variables else whole | variables
+    with pytest.raises(ValueError, match=re.escape(told)):
         join(given)
+
+
+def test_joining_without_a_cluster_is_an_error():
+    """In a process that has asked for no device yet: JAX refuses every other."""
+    code = "from reference_impl.lifecycle.multiprocess import join; join({})"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 1 and "RuntimeError: no coordinator: " in run.stderr, run.stderr
 
 
 def test_who_lags_is_told_by_marks(tmp_path):

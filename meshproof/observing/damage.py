@@ -49,7 +49,8 @@ def observe_damage(
     Raises ``FileNotFoundError`` where the checkpoint has no file that could be damaged.
     """
     files = sorted(
-        (path for path in whole.rglob("*") if path.is_file() and path.stat().st_size), key=_size, reverse=True
+        (path for path in whole.rglob("*") if path.is_file() and path.stat().st_size),
+        key=lambda path: (-_size(path), path),
     )
     if not files:
         raise FileNotFoundError("save left no file with contents in its folder: expected the checkpoint there")

@@ -44,8 +44,9 @@ def observe_over_processes(
 
 def run(settings: Settings, processes: int, folder: Path, names: Sequence[str]) -> None:
     """Observe these cases; where the group ends before it is through, the first case without an answer has failed."""
-    for each in folder.glob("[0-9]*"):
-        each.unlink()
+    for each in folder.iterdir():
+        if each.suffix != ".pickle":  # logs and marks of an earlier group
+            each.unlink()
     command = [sys.executable, *TRACEBACK, "-m", "meshproof.observing.together"]
     command += [settings.implementation, str(folder), *names]
     with Group(command, processes, settings.devices, folder, settings.environment("cpu")) as group:

@@ -25,7 +25,7 @@ from meshproof.files import replace_pickle
 from meshproof.launching.group import ADDRESS, COUNT, NUMBER
 from meshproof.launching.marks import mark
 from meshproof.observing.members import loss_of, state_and_metrics
-from meshproof.observing.seen import NotSupported, Seen
+from meshproof.observing.seen import Failed, Seen
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import STATE
 
@@ -48,7 +48,7 @@ def main(implementation: str, folder: Path, *names: str) -> None:
 
 
 def observe_together(case: Case, folder: Path, number: int, count: int) -> Seen[tuple[Step, ...]]:
-    """The numbers of its first steps; not supported where the strategy reads what other processes hold.
+    """The numbers of its first steps; failed where the strategy reads what other processes hold, as all of them see.
 
     Whatever else is raised ends this process, for the others may be in a collective already.
     """
@@ -66,7 +66,7 @@ def observe_together(case: Case, folder: Path, number: int, count: int) -> Seen[
     except (RuntimeError, ValueError) as error:
         if ALONE not in str(error):
             raise
-        return NotSupported(
+        return Failed(
             f"it reads an array that spans several processes as if one held all of it: {str(error).splitlines()[0]}"
         )
     return tuple(steps)

@@ -26,8 +26,7 @@ import numpy as np
 from grain.experimental import FirstFitPackIterDataset
 
 from meshproof.contract import Batch
-from reference_impl.lifecycle.training_data import CORPUS
-from reference_impl.truth.data import draw_words
+from reference_impl.lifecycle.training_data import CORPUS, order
 
 LENGTH, ROWS, BUFFER = 128, 4, 3
 """Tokens of a row, rows of a global batch, and rows of the packing buffer, of the sonnets."""
@@ -62,9 +61,8 @@ class PackedTexts:
         return len(self.numbered)
 
     def begin(self, epoch: int) -> None:
-        """The first row of an epoch is next. Its order is drawn at once: there is no shuffle buffer to save."""
-        order = np.argsort(draw_words(f"epoch/{epoch}", self.seed, self.examples), kind="stable")
-        texts = grain.MapDataset.source([self.numbered[place] for place in order])
+        """The first row of an epoch is next."""
+        texts = grain.MapDataset.source([self.numbered[place] for place in order(epoch, self.seed, self.examples)])
         packed = FirstFitPackIterDataset(
             texts.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)),
             length_struct={"tokens": self.length, "text": self.length},

@@ -51,15 +51,16 @@ class Shuffled:
         """How many whole batches it has."""
         return self.examples // self.batch_size
 
-    def order(self, epoch: int) -> np.ndarray:
-        """The order of the examples in one epoch."""
-        return np.argsort(draw_words(f"epoch/{epoch}", self.seed, self.examples), kind="stable")
-
     def batch(self, step: int) -> Batch:
         """The global batch of this step, counted from 0 over all epochs."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        chosen = self.order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        chosen = order(epoch, self.seed, self.examples)[place * self.batch_size : (place + 1) * self.batch_size]
         return {name: field[chosen] for name, field in self.fields.items()}
+
+
+def order(epoch: int, seed: int, examples: int) -> np.ndarray:
+    """The order of so many examples in one epoch, their places (N,): drawn at once, with no buffer to save."""
+    return np.argsort(draw_words(f"epoch/{epoch}", seed, examples), kind="stable")
 
 
 def fields_for(network: Model) -> dict[str, np.ndarray]:

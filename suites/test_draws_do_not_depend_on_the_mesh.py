@@ -46,8 +46,8 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
 def test_draws_are_distributed_as_on_one_device(observation, judge):
     """The first loss and the first gradients MUST be those of one device, or, where the mesh draws other numbers from
-    the same key, have the same mean. (Over 32 keys each. A sum that should be a mean is seen, and a device whose
-    examples are missing; what is smaller than a mask's own noise is not.)"""
+    the same key, have the same mean. (Over 32 keys each. A sum that should be a mean is seen; what is smaller
+    than a mask's own noise is not.)"""
     alone, steps = observation.single_device, judge.see(observation.training.steps)
     truth = judge.see(alone.truth).value
     seen = {"loss": np.asarray(steps[0].loss)}
@@ -91,6 +91,17 @@ def test_draws_differ_between_devices(observation, judge):
         judge.fail([f"first loss: {seen}; {places}. Each device draws the same numbers: {advice}"])
 
 
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
+def test_every_shard_counts(observation, judge):
+    """The first gradients MUST depend on the examples of every shard of the batch. (With the same keys, and the rows of
+    the next shard in their place. Without gradients, the first update.)"""
+    judge.clear(
+        f"step 1: expected other gradients where the rows of shard {shard} of the batch are replaced by those of the "
+        f"next one, saw the same bits: what its device adds is lost; look at the mean over devices"
+        for shard in judge.see(observation.draws.ignored)
+    )
+
+
 @pytest.mark.clause("NUM-9", applies=draws)
 def test_draws_differ_between_steps(observation, judge):
     """Steps MUST draw different numbers. (In the arrays of the first step, with counters and keys of the second.)"""
@@ -106,9 +117,10 @@ def test_draws_differ_between_steps(observation, judge):
 
 @pytest.mark.clause("NUM-9", applies=draws)
 def test_no_key_is_used_twice(observation, judge):
-    """A step MUST NOT draw twice with one key. (By JAX's own check, which sees typed keys only. Two layers with one key
-    have the same mask.)"""
+    """A step MUST NOT draw twice with one key. (By JAX's own check of typed keys; others are given a type for it. Two
+    layers, or two microbatches, with one key have the same mask.)"""
     judge.clear(
-        f"step 1: expected each key to be used once, saw: {said}; split the key, or fold the layer's number into it"
+        f"step 1: expected each key to be used once, saw: {said}; split the key, or fold in the number of "
+        f"the layer or the microbatch"
         for said in judge.see(observation.draws.reused)
     )

@@ -7,7 +7,7 @@ the arrays of this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 from meshproof.contract import Batch, ReferenceTrajectory, Step, Trajectory, leaves
 from meshproof.measures.numerics import norm, real
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
-from meshproof.observing.other_states import rekeyed, with_arrays_of
+from meshproof.observing.other_states import rekeyed, with_arrays_of, with_typed_keys
+from meshproof.observing.probes import place
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
@@ -36,6 +37,7 @@ HOLDS_KEYS = NotSupported("its batches may hold the keys")
 class Draws(Facet):
     """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
     place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``).
+    ``ignored`` are the shards whose rows change no bit of the first gradients (of the first update, if it shows none).
     ``reused`` is what JAX says of a key that is used twice in a step, which it sees of typed keys alone. ``spread`` is
     what `over_other_keys` sees, where a single device is there to compare it with."""
 
@@ -44,6 +46,7 @@ class Draws(Facet):
     reversed: Seen[float]
     shard: Seen[float]
     later: Seen[float]
+    ignored: Seen[tuple[int, ...]]
     reused: Seen[tuple[str, ...]]
     spread: Seen[ReferenceTrajectory]
 
@@ -58,6 +61,7 @@ def observe_draws(subject: Subject) -> Draws:
         reversed=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: rows.reshape(shards, -1)[:, ::-1])),
         shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards), 2)),
         later=subject.attempt(lambda: _later(subject)),
+        ignored=subject.attempt(lambda: _ignored(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
         spread=_spread(subject),
     )
@@ -94,14 +98,47 @@ def _spread(subject: Subject) -> Seen[ReferenceTrajectory]:
 
 
 def _loss(subject: Subject, state: Any, batch: Batch) -> float:
-    place = subject.strategy.shard_batch if subject.has("shard_batch") else lambda batch: batch
-    return loss_of(state_and_metrics(subject.strategy.train_step(state, place(batch)))[1])
+    return loss_of(state_and_metrics(subject.strategy.train_step(state, place(subject.strategy, batch)))[1])
 
 
 def _rearranged(
     subject: Subject, order: Callable[[np.ndarray, int], np.ndarray], least: int = 1
 ) -> float | NotSupported:
     """The loss of the first batch with its rows in another order; ``least`` is the number of shards that takes."""
+    rows = _rows(subject, least)
+    if isinstance(rows, NotSupported):
+        return rows
+    return _loss(subject, subject.fresh(), _taken(subject.host_batches[0], order(rows.ravel(), len(rows)).ravel()))
+
+
+def _ignored(subject: Subject) -> tuple[int, ...] | NotSupported:
+    """The shards whose rows change nothing where those of the next shard stand in their place."""
+    batch, rows = subject.host_batches[0], _rows(subject, 2)
+    if isinstance(rows, NotSupported):
+        return rows
+    if not np.all(batch.get(str(subject.case.contract.mask), True)):
+        return NotSupported("its mask leaves out rows of the first batch")
+    usual = _first(subject, batch)
+    found = []
+    for shard in range(len(rows)):
+        at = rows.copy()
+        at[shard] = rows[(shard + 1) % len(rows)]
+        other = _first(subject, _taken(batch, at.ravel()))
+        if all(np.array_equal(value, other[path], equal_nan=True) for path, value in usual.items()):
+            found.append(shard)
+    return tuple(found)
+
+
+def _first(subject: Subject, batch: Batch) -> Mapping[str, np.ndarray]:
+    """The first gradients, or, where it shows none, the parameters after the first step."""
+    state, given = subject.fresh(), place(subject.strategy, batch)
+    if subject.has("gradients"):
+        return host(canonical(subject.strategy.gradients(state, given), "gradients"))
+    return subject.host(subject.tree("parameters", state_and_metrics(subject.strategy.train_step(state, given))[0]))
+
+
+def _rows(subject: Subject, least: int) -> np.ndarray | NotSupported:
+    """The numbers of the first batch's rows, a line for each shard, of which there must be so many."""
     batch = subject.host_batches[0]
     if _may_hold_keys(batch):
         return HOLDS_KEYS
@@ -111,8 +148,12 @@ def _rearranged(
     shards = rows // (own[0] if len(held) == rows else own[0] * own[1])
     if shards < least or rows % shards:
         return NotSupported(f"the batch has {shards} shards of its {rows} rows")
-    at = order(np.arange(rows), shards).ravel()
-    return _loss(subject, subject.fresh(), jax.tree.map(lambda field: np.asarray(field)[at], dict(batch)))
+    return np.arange(rows).reshape(shards, -1)
+
+
+def _taken(batch: Batch, rows: np.ndarray) -> Batch:
+    """The batch of these of its rows."""
+    return jax.tree.map(lambda field: np.asarray(field)[rows], dict(batch))
 
 
 def _later(subject: Subject) -> float | NotSupported:
@@ -131,12 +172,27 @@ def _may_hold_keys(batch: Batch) -> bool:
 
 
 def _reused(subject: Subject) -> tuple[str, ...]:
-    state = subject.fresh()
+    """In a step, or in its forward pass: where a scan is differentiated, JAX draws once, before it."""
+    strategy, state, batch = subject.strategy, subject.fresh(), subject.batches[0]
+    steps = [lambda state, batch: state_and_metrics(strategy.train_step(state, batch))[1]]
+    steps += [strategy.loss] if subject.has("loss") else []
+    for step in steps:
+        said = _reuse(step, state, batch)
+        # What a step makes by PRNGKey has a type, too. JAX keeps traces by precision, and not by the type of keys.
+        with jax.enable_custom_prng(True), jax.default_matmul_precision("highest"):
+            said = said or _reuse(step, with_typed_keys(state), batch)
+        if said:
+            return (said,)
+    return ()
+
+
+def _reuse(step: Callable[..., Any], state: Any, batch: Any) -> str:
+    """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing."""
     with jax.debug_key_reuse(True):
         try:
-            jax.make_jaxpr(lambda state, batch: subject.strategy.train_step(state, batch)[1])(state, subject.batches[0])
+            jax.make_jaxpr(step)(state, batch)
         except jax.errors.KeyReuseError as error:
-            return (str(error).splitlines()[0],)
-        except Exception:  # what cannot be traced from outside is not seen
-            return ()
-    return ()
+            return str(error).splitlines()[0]
+        except Exception:
+            return ""
+    return ""

@@ -17,6 +17,10 @@ SHOWN_RATES = re.compile("hyperparams.*(learning_rate|weight_decay)")
 """Where ``optax.inject_hyperparams`` keeps what may be larger, among what it shows in its state."""
 
 
+GENERATORS = {2: "threefry2x32", 4: "rbg"}
+"""By how many words a key of theirs has."""
+
+
 def advanced(state: Any, by: int) -> Any:
     """Every counter that much later."""
     return _change(state, lambda path, leaf: np.asarray(leaf) + leaf.dtype.type(by) if is_counter(leaf) else None)
@@ -52,6 +56,15 @@ def rekeyed(state: Any, number: int, counters: bool = True) -> Any:
     return _change(state, change)
 
 
+def with_typed_keys(state: Any) -> Any:
+    """Every key with its type, so that JAX can follow it."""
+
+    def typed(leaf: Any) -> Any:
+        return jax.random.wrap_key_data(leaf, impl=GENERATORS[leaf.shape[-1]]) if is_raw_key(leaf) else leaf
+
+    return jax.tree.map(lambda leaf: typed(leaf) if isinstance(leaf, jax.Array) else leaf, state)
+
+
 def with_arrays_of(state: Any, earlier: Any) -> Any:
     """The arrays of numbers as they were earlier; counters, keys and single numbers stay."""
     were = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(earlier)[0]}
@@ -70,7 +83,7 @@ def is_counter(leaf: jax.Array) -> bool:
 
 def is_raw_key(leaf: jax.Array) -> bool:
     """Words of a key that has no type: two, or four of another generator."""
-    return leaf.dtype == np.uint32 and leaf.ndim > 0 and leaf.shape[-1] in (2, 4)
+    return leaf.dtype == np.uint32 and leaf.ndim > 0 and leaf.shape[-1] in GENERATORS
 
 
 def _change(state: Any, change: Callable[[str, jax.Array], Any]) -> Any:

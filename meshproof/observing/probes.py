@@ -23,7 +23,11 @@ from meshproof.observing.rounding import as_held, is_float
 from meshproof.observing.seen import NotSupported, Seen, Unseen
 from meshproof.observing.start import Start
 from meshproof.observing.state import host
-from meshproof.observing.subject import LONG, Subject
+from meshproof.observing.subject import Subject
+
+LONG = 24
+"""Steps of the longest run: a fault may wait for the twentieth, where no counter leads there (as one update of
+``MultiSteps(…, 16)``)."""
 
 LATER = (50, 2_000)
 """Steps by which counters are moved on: the first is after a short warm-up, the second near no beginning."""

@@ -44,6 +44,23 @@ class WrongFromStepFour(Sick):
         return jax.tree.map(lambda g: jnp.where(late, 1.1 * g, g), gradients)
 
 
+class WrongInStepSixteen(Sick):
+    """What `optax.MultiSteps` gathers over sixteen steps is wrong where it is used."""
+
+    name = "wrong_in_step_sixteen"
+    optimizer = optax.MultiSteps(optax.adamw(1e-2), 16)  # type: ignore[assignment]
+
+    def optimizer_state(self, state: Any) -> Any:
+        """Adam's moments and what was gathered."""
+        adam, gathered = state["optimizer"].inner_opt_state[0], state["optimizer"].acc_grads
+        return {"mu": adam.mu, "nu": adam.nu, "gathered": gathered}
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """Two times too long, once."""
+        last = state["optimizer"].mini_step == 15
+        return jax.tree.map(lambda g: jnp.where(last, 2 * g, g), gradients)
+
+
 class ClippedByTheShard(Sick):
     """The threshold is held to the norm of a shard's gradients, which long ones alone reach."""
 
@@ -251,6 +268,7 @@ class InfiniteFromStepFive(Sick):
 
 for kind in (
     WrongFromStepFour,
+    WrongInStepSixteen,
     ClippedByTheShard,
     ClippedWithoutMoments,
     ScheduleCountsDevices,

@@ -88,7 +88,7 @@ def test_what_cannot_be_probed_is_left_out():
     tokens = {"tokens": BATCH["tokens"]}
     case = Case("x", odd(contract=Contract()), {"data": 8}, "cpu")
     names = [probe.what for probe in probes(case, {"w": np.ones(4, np.float32)}, [tokens] * 3, STATE)]
-    assert names == ["12 steps", "50 steps later", "2,000 steps later", "parameters and inputs times 32"]
+    assert names == ["24 steps", "50 steps later", "2,000 steps later", "parameters and inputs times 32"]
 
 
 def test_only_one_side_that_is_not_finite_fails():

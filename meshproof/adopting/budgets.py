@@ -13,6 +13,7 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
+from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
@@ -70,6 +71,9 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     if sight.forward is not None and not sight.forward.unread:
         forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
         forward = [replace(each, lane=(*each.lane[:2], _FORWARD.get(each.lane[2], each.lane[2]))) for each in forward]
+    if sizes := running(sight.auxiliary, layouts.parameters):
+        forward = None if forward is None else in_forward(forward, sizes, batch_axes)
+        seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises)
     microbatches = 1
     if layouts.batch is not None:
         microbatches, seen = _reductions(theory, seen, forward, sight.frozen, questions)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from meshproof.adopting.adapter import Adapter, spelled_spec
+from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.contracts import Adoption
 from meshproof.adopting.parts import find_parts
 from meshproof.adopting.patterns import fewest
@@ -247,3 +248,36 @@ def test_specs_and_names_are_spelled():
     """As they are read."""
     assert spelled_spec(P(None, ("a", "b"), "c", None)) == 'P(None, ("a", "b"), "c")'
     assert named(["a"]) == "a" and named(["a", "b"]) == "a and b" and named(list("abcde")) == "a, b, c and 2 more"
+
+
+SPLIT_BATCH = Theory({"data": 8}, weights({"scale": Leaf((32,), 4, ())}, None, {}), {"data"}, {})
+
+
+def reduced(what, tensors, shape=(32,)):
+    """Over the batch's axis, in one lane of the budget."""
+    return Seen(("all-reduce", ("data",), what), shape, 4 * int(np.prod(shape)) * tensors, tensors)
+
+
+def test_statistics_stand_apart_from_gradients_of_their_shape():
+    """Mean and mean square, in the backward pass again; two of them may travel as one."""
+    stored = {"norm/mean": Leaf((32,), 4, ()), "norm/var": Leaf((32,), 4, ()), "average/scale": Leaf((32,), 4, ())}
+    sizes = running(stored, {"scale": Leaf((32,), 4, ())})
+    assert sizes == [32, 32], "an average of a parameter is no statistic"
+    forward = in_forward([reduced("activations", 2), reduced("metrics", 1, ())], sizes, {"data"})
+    assert forward == [reduced("statistics", 2), reduced("metrics", 1, ())]
+    seen = [*[reduced("gradients", 1)] * 4, reduced("metrics", 1, ())]
+    expected = [reduced("gradients", 1), reduced("statistics", 3), reduced("metrics", 1, ())]
+    assert in_step(SPLIT_BATCH, seen, forward, sizes, 2) == expected
+    assert in_step(SPLIT_BATCH, seen, None, sizes, 2) == expected, "where the forward pass is not shown"
+    [joined] = in_forward([reduced("activations", 1, (64,))], sizes, {"data"})
+    assert joined == reduced("statistics", 1, (64,))
+
+
+def test_what_no_statistic_explains_stays_a_gradient():
+    """More than each pass reduces, no forward pass that reduces any, and what is gathered."""
+    sizes, forward = [32], [reduced("statistics", 1)]
+    for seen, once in (([reduced("gradients", 4)], forward), ([reduced("gradients", 2)], [])):
+        assert in_step(SPLIT_BATCH, seen, once, sizes, 2) == seen
+    many = [reduced("activations", 3)]
+    assert in_forward(many, sizes, {"data"}) == many
+    assert in_forward([reduced("activations", 1)], sizes, {"model"}) == [reduced("activations", 1)]

@@ -137,15 +137,29 @@ class DropNetwork(nnx.Module):
         return self.out(self.drop(nnx.tanh(self.hidden(x))))
 
 
+class NormNetwork(nnx.Module):
+    """Two layers, and BatchNorm between them, whose statistics have the shape of a bias."""
+
+    def __init__(self, rngs):
+        self.hidden, self.out = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(32, rngs=rngs)
+
+    def __call__(self, x):
+        """Forward."""
+        return self.out(jnp.tanh(self.norm(self.hidden(x))))
+
+
 class Dropping(ShardedModules):
     """Whole modules with dropout, whose keys and counters stand among the parameters."""
+
+    network = DropNetwork
 
     def __init__(self, devices=8):
         self.mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
 
     def init(self, key):
         """A model and its optimizer."""
-        model = DropNetwork(nnx.Rngs(key))
+        model = self.network(nnx.Rngs(key))
         state = (model, nnx.Optimizer(model, ADAM, wrt=nnx.Param))
         return jax.device_put(state, NamedSharding(self.mesh, P()))
 
@@ -161,6 +175,12 @@ class Dropping(ShardedModules):
         value, gradients = nnx.value_and_grad(lambda model: squared(model(batch["x"]), batch))(model)
         optimizer.update(model, gradients)
         return state, {"loss": value}
+
+
+class Normalising(Dropping):
+    """Whole modules with running statistics."""
+
+    network = NormNetwork
 
 
 class Dense(nn.Module):

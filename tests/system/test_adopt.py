@@ -40,10 +40,17 @@ def written(path):
 @pytest.mark.every_stack
 @pytest.mark.parametrize(
     ("trainer", "least"),
-    [("PlainLoop", 22), ("Averaging", 22), ("ShardedModules", 24), ("Dropping", 27), ("linen", 28)],
+    [
+        ("PlainLoop", 22),
+        ("Averaging", 22),
+        ("ShardedModules", 24),
+        ("Dropping", 27),
+        ("Normalising", 22),
+        ("linen", 28),
+    ],
 )
 def test_what_is_written_is_green(tmp_path, trainer, least):
-    """A plain loop, one with an average, NNX, with dropout too, and Linen, from three members or more: nothing is
+    """A plain loop, one with an average, NNX, with dropout or BatchNorm too, and Linen, from three members or more: nothing is
     asked, nothing fails."""
     adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:{trainer}", "--output", "mine.py")
     assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr

@@ -50,8 +50,8 @@ def written(path):
     ],
 )
 def test_what_is_written_is_green(tmp_path, trainer, least):
-    """A plain loop, one with an average, NNX, with dropout or BatchNorm too, and Linen, from three members or more: nothing is
-    asked, nothing fails."""
+    """A plain loop, one with an average, NNX, with dropout or BatchNorm too, and Linen, from three members or more:
+    nothing is asked, nothing fails."""
     adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:{trainer}", "--output", "mine.py")
     assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
     source = (tmp_path / "mine.py").read_text()

@@ -15,8 +15,9 @@ from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.damage import Damaged, observe_damage
 from meshproof.observing.members import origin, state_and_metrics, told
+from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
-from meshproof.observing.state import WEAK, bits, in_model_order, layout_of, moved, retyped, types_of
+from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
 from meshproof.observing.subject import STEPS, Subject
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
@@ -38,7 +39,8 @@ class Checkpoints(Facet):
     from both.
 
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
-    ``damaged`` is what it makes of it where one file is not whole.
+    ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
+    another mesh or by another strategy, saved there, and restored by this one.
     """
 
     restored: Seen[Verdict]
@@ -47,6 +49,7 @@ class Checkpoints(Facet):
     continued: Seen[Verdict]
     refused: Seen[tuple[Refused, ...]]
     damaged: Seen[tuple[Damaged, ...]]
+    elsewhere: Seen[tuple[Resharded, ...]]
 
 
 def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any, int]]) -> tuple[Checkpoints, Any]:
@@ -58,13 +61,17 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
     with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        before = subject.attempt(lambda: (_values(subject, state), _types(state)))
+        before = subject.attempt(lambda: (values_of(state, subject.model), kinds_of(state)))
         restored = subject.then(before, lambda _: _saved_and_restored(subject, state, folder / "whole"))
         refused = subject.then(restored, lambda _: _refused(subject, folder))
         damaged = subject.then(
             before,
+            lambda before: subject.then(restored, lambda _: observe_damage(subject, folder / "whole", before[0])),
+        )
+        elsewhere = subject.then(
+            before,
             lambda before: subject.then(
-                restored, lambda _: observe_damage(subject, folder / "whole", before[0], _values)
+                restored, lambda _: observe_resharding(subject, folder / "whole", Saved(*before), where)
             ),
         )
     if isinstance(before, Unseen) or isinstance(restored, Unseen):
@@ -72,13 +79,14 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
     values, types = before
     seen = Checkpoints(
         restored=subject.attempt(
-            lambda: bitwise(values, _values(subject, restored), f"state after {STEPS} steps", NAMES)
+            lambda: bitwise(values, values_of(restored, subject.model), f"state after {STEPS} steps", NAMES)
         ),
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
-        retyped=subject.attempt(lambda: retyped(types, _types(restored))),
+        retyped=subject.attempt(lambda: retyped(types, kinds_of(restored))),
         continued=NOT_CONTINUED,
         refused=refused,
         damaged=damaged,
+        elsewhere=elsewhere,
     )
     further = subject.attempt(lambda: _further(subject, state))
     continued = subject.then(further, lambda further: _compare(further[1], _further(subject, restored)[1]))
@@ -90,22 +98,6 @@ def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:
     return subject.strategy.restore(folder)
 
 
-def _values(subject: Subject, state: Any) -> Leaves:
-    """Every number of a state by JAX's key path, of JAX's arrays or not: copies, as `state.host` makes them."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    held = [
-        (jax.tree_util.keystr(path), np.array(bits(leaf)))
-        for path, leaf in flat
-        if isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float)
-    ]
-    return dict(in_model_order(held, subject.model))
-
-
-def _types(state: Any) -> dict[str, str]:
-    """As `types_of`, without weak types: no format keeps them, and they are no part of a value."""
-    return {path: kind.removesuffix(WEAK) for path, kind in types_of(state).items()}
-
-
 def _compare(one: Leaves, other: Leaves) -> Verdict:
     part = f"loss of step {STEPS + 1} and the state after it"
     return bitwise(one, other, part, ("the run that went on", "the restored run"))
@@ -113,7 +105,7 @@ def _compare(one: Leaves, other: Leaves) -> Verdict:
 
 def _further(subject: Subject, state: Any) -> tuple[Any, Leaves]:
     state, metrics = state_and_metrics(subject.strategy.train_step(state, subject.batches[0]))
-    return state, {"the loss": np.array(metrics["loss"]), **_values(subject, state)}
+    return state, {"the loss": np.array(metrics["loss"]), **values_of(state, subject.model)}
 
 
 def _refused(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupported:

@@ -14,6 +14,7 @@ import numpy as np
 
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
+from meshproof.observing.state import values_of
 from meshproof.observing.subject import Subject
 
 FILES = 4
@@ -41,9 +42,7 @@ class Damaged:
     difference: str | None
 
 
-def observe_damage(
-    subject: Subject, whole: Path, saved: Leaves, values: Callable[[Subject, Any], Leaves]
-) -> tuple[Damaged, ...]:
+def observe_damage(subject: Subject, whole: Path, saved: Leaves) -> tuple[Damaged, ...]:
     """Of the largest file every damage, of the others one, drawn from a fixed seed. Copies are hard links.
 
     Raises ``FileNotFoundError`` where the checkpoint has no file that could be damaged.
@@ -65,7 +64,7 @@ def observe_damage(
         shutil.copytree(whole, copy, copy_function=os.link)
         _damage(copy / file.relative_to(whole), DAMAGES[damage](_size(file)))
         restored = _restored(subject, copy)
-        verdict = None if restored is None else bitwise(saved, values(subject, restored), "state", NAMES)
+        verdict = None if restored is None else bitwise(saved, values_of(restored, subject.model), "state", NAMES)
         difference = None if verdict is None or verdict.passed else str(verdict)
         found.append(Damaged(file.relative_to(whole).as_posix(), damage, difference))
         shutil.rmtree(copy)

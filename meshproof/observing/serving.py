@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +71,7 @@ class Server:
             return observe_resumption(self.implementation, pickle.loads(Path(request["given"]).read_bytes()))
         case = self.cases[request["case"]]
         if request["ask"] == "observation":
-            return observed(case) if self.compiler is None else compiled(case, self.compiler)
+            return observed(case, [*self.cases.values()]) if self.compiler is None else compiled(case, self.compiler)
         given = pickle.loads(Path(request["given"]).read_bytes())
         if request["ask"] == "flags":
             return flags_seen(case, given, self.compiler)
@@ -100,8 +101,8 @@ def flags_seen(case: Case, flags: dict[str, str], compiler: Compiler | None) -> 
         return Failed(f"the train step of {case.id} was not compiled: {type(error).__name__}: {error}")
 
 
-def observed(case: Case) -> Outcome:
-    """The observation of a case, or why there is none."""
+def observed(case: Case, cases: Sequence[Case]) -> Outcome:
+    """The observation of a case, as one of these, or why there is none."""
     if case.target == "native" and jax.default_backend() == "cpu":
         return NotExercised("the host has no accelerator; --target cpu runs on virtual CPU devices")
     if case.devices > jax.device_count():
@@ -112,7 +113,7 @@ def observed(case: Case) -> Outcome:
     if shape != case.mesh:
         return Failed(f"mesh_axes is {case.mesh}, but mesh has the axes {shape}; make them the same")
     try:
-        return observe(case)
+        return observe(case, cases)
     except Exception as error:
         told = f"no state could be made: {type(error).__name__}: {error}"
         has = memories(jax.devices()[0])

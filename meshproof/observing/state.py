@@ -98,6 +98,22 @@ def types_of(state: Any) -> dict[str, str]:
     }
 
 
+def kinds_of(state: Any) -> dict[str, str]:
+    """As `types_of`, without weak types: no format of checkpoints keeps them, and they are no part of a value."""
+    return {path: kind.removesuffix(WEAK) for path, kind in types_of(state).items()}
+
+
+def values_of(state: Any, model: Sequence[str]) -> Leaves:
+    """Every number of a state by JAX's key path, of JAX's arrays or not, in model order: copies, as `host` makes."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    held = [
+        (jax.tree_util.keystr(path), np.array(bits(leaf)))
+        for path, leaf in flat
+        if isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float)
+    ]
+    return dict(in_model_order(held, model))
+
+
 def retyped(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     """Leaves of another dtype or shape than before, with both."""
     return tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -31,11 +31,14 @@ class NeedsArraysError(Exception):
 
 
 class Subject:
-    """One strategy under observation, with what the facets share. Raises where ``batches`` gives no batches."""
+    """One strategy under observation, with what the facets share. Raises where ``batches`` gives no batches.
 
-    def __init__(self, case: Case) -> None:
+    ``cases`` are all of its implementation, in their order.
+    """
+
+    def __init__(self, case: Case, cases: Sequence[Case] = ()) -> None:
         self.strategy: Any = case.strategy
-        self.case = case
+        self.case, self.cases = case, cases
         self.host_batches: list[Batch] = batches_of(self.strategy, STEPS)
         if (mask := case.contract.mask) is not None:
             fields = {path: None for batch in (self.host_batches[0], self.batches[0]) for path, _ in leaves(batch)}

@@ -222,7 +222,7 @@ PROVED = {
     "offloads": {"SHD-11", "CMP-2", "NUM-3"},
     "compresses": {"COM-2", "COM-10", "COM-11"},
     "scales_its_loss": {"AUX-1", "MIX-1", "MIX-2", "NUM-13"},
-    "saves": {"CKP-1", "CKP-3", "CKP-5"},
+    "saves": {"CKP-1", "CKP-2", "CKP-3", "CKP-5"},
     "masters": {"AUX-1", "COM-2", "COM-11"},
     "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
 }

@@ -108,6 +108,44 @@ class PadsWhatWasCut(JaxForm):
         return jax.tree.unflatten(tree, read)
 
 
+class KeepsSavedLayout(JaxForm):
+    """A restore that trusts the layout in the checkpoint."""
+
+    def restore(self, folder: Path) -> Any:
+        """On the mesh that saved it."""
+        return jax.tree.unflatten(jax.tree.structure(self.abstract_state()), saved_elsewhere(self, folder)[0])
+
+
+class JoinsTheWrongAxis(JaxForm):
+    """Shards of another mesh are put together again, as its columns were this one's rows."""
+
+    def restore(self, folder: Path) -> Any:
+        """Every element is there."""
+        state, (_, elsewhere) = super().restore(folder), saved_elsewhere(self, folder)
+        join = lambda leaf: jax.device_put(np.asarray(leaf).T.reshape(leaf.shape), leaf.sharding)  # noqa: E731
+        return jax.tree.map(join, state) if elsewhere else state
+
+
+class MomentumStaysBehind(JaxForm):
+    """The optimizer starts anew where the mesh is another one."""
+
+    def restore(self, folder: Path) -> Any:
+        """As where each device has written its own moments, and is not there any more."""
+        state, (_, elsewhere) = super().restore(folder), saved_elsewhere(self, folder)
+        return state._replace(optimizer=jax.tree.map(jnp.zeros_like, state.optimizer)) if elsewhere else state
+
+
+def saved_elsewhere(form: JaxForm, folder: Path) -> tuple[list[jax.Array], bool]:
+    """The leaves as they were saved, and whether that was in another layout than the form's."""
+    expected, saved = checkpointing.by_path(form.abstract_state()), ocp.load(folder)
+    leaves = [saved[path] for path in expected]
+    same = [
+        leaf.sharding.is_equivalent_to(own.sharding, leaf.ndim)
+        for leaf, own in zip(leaves, expected.values(), strict=True)
+    ]
+    return leaves, not all(same)
+
+
 plant("momentum_not_restored", MomentumNotRestored, fsdp.PAGE, DATA, "CKP-1")
 plant("counter_not_saved", lambda page, axes, _: CounterNotSaved(page, axes, Adam()), fsdp.PAGE, DATA, "CKP-1")
 plant("leaf_keeps_its_initial_value", NameLost, fsdp.PAGE, DATA, "CKP-1")
@@ -116,3 +154,6 @@ plant("restored_whole", RestoredWhole, fsdp.PAGE, DATA, "CKP-1")
 plant("says_no_leaf", SaysNoLeaf, data_parallel.PAGE, DATA, "CKP-5")
 plant("starts_afresh", StartsAfresh, fsdp.PAGE, DATA, "CKP-3")
 plant("pads_what_was_cut", PadsWhatWasCut, fsdp.PAGE, DATA, "CKP-3")
+plant("keeps_saved_layout", KeepsSavedLayout, fsdp.PAGE, DATA, "CKP-2")
+plant("joins_the_wrong_axis", JoinsTheWrongAxis, fsdp.PAGE, DATA, "CKP-2")
+plant("momentum_stays_behind", MomentumStaysBehind, fsdp.PAGE, DATA, "CKP-2")

@@ -1,0 +1,17 @@
+"""The fleet that resumes a run is seldom the one that began it: a restore that knows one mesh is found too late."""
+
+import pytest
+
+
+@pytest.mark.clause("CKP-2")
+def test_checkpoints_are_restored_elsewhere(case, observation, judge):
+    """A checkpoint that is restored onto another mesh or by another strategy MUST give the same numbers in the layout
+    of the strategy that restores it. (Another strategy of the same framework, model and variant, whose state has the
+    same leaves: it restores what this one saved, and this one what the other then saved. Every leaf has the saved bits,
+    dtype and shape, and the sharding that it has after init.)"""
+    judge.needs(case, "save", "restore")
+    judge.clear(
+        f"saved by {each.saved_by}, restored by {each.restored_by}: {problem}"
+        for each in judge.see(observation.training.checkpoints.elsewhere)
+        for problem in each.problems
+    )

@@ -26,6 +26,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Sharding
 
+from reference_impl.lifecycle.roll_call import call_the_roll
+
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 """Who process 0 is, how many there are, and which of them this is. JAX itself reads the first alone."""
 
@@ -40,7 +42,8 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     """Become one of several processes: to be called once, before anything asks for a device.
 
     Where none of the three variables is set, JAX asks the cluster (Slurm, Open MPI, Kubernetes, a TPU pod). Raises
-    ``ValueError`` where they do not say it, and ``RuntimeError`` where there is no cluster.
+    ``ValueError`` where they do not say it, and ``RuntimeError`` where there is no cluster, and where a process is
+    missing, there twice, or counts otherwise.
     """
     if not any(name in environment for name in (ADDRESS, COUNT, NUMBER)):
         return initialize()
@@ -49,6 +52,7 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     count, number = (whole_number(name, environment[name]) for name in (COUNT, NUMBER))
     if not 0 <= number < count:
         raise ValueError(f"{NUMBER} is {number}, expected one from 0 to {count - 1}, since {COUNT} is {count}")
+    call_the_roll(environment[ADDRESS], count, number, PATIENCE)
     initialize(environment[ADDRESS], count, number)
 
 

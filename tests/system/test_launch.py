@@ -98,6 +98,22 @@ def test_joining_without_knowing_whom_is_an_error(variables, told):
         join(given)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("JAX_PROCESS_ID=2", "two processes are process 2 of 4: expected each to have a number of its own"),
+        ("JAX_NUM_PROCESSES=5", "process 1 counts 5 processes, process 0 counts 4: expected one number everywhere"),
+    ],
+)
+def test_processes_that_cannot_be_a_group_say_why(mistake, told):
+    """At once, where JAX would end them by SIGABRT after a minute, or go on with fewer."""
+    page = f"{sys.executable} -m reference_impl.lifecycle.multiprocess"
+    begun = time.monotonic()
+    run = launch("-n", 4, "--", "sh", "-c", f"test $JAX_PROCESS_ID = 1 && export {mistake}; exec {page}")
+    assert run.returncode == 1 and f"RuntimeError: {told}" in run.stderr, run.stdout + run.stderr
+    assert time.monotonic() - begun < 45
+
+
 def test_joining_without_a_cluster_is_an_error():
     """In a process that has asked for no device yet: JAX refuses every other."""
     code = "from reference_impl.lifecycle.multiprocess import join; join({})"

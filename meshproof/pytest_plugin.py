@@ -6,6 +6,7 @@ its own. Under xdist the tests of one strategy run on one worker, and observatio
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -21,12 +22,14 @@ from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
+from meshproof.launching.peers import Peers, find_peers, is_launched
 from meshproof.measures.reading import Reading
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
+from meshproof.run.distributed import Distributed
 from meshproof.run.over_processes import OverProcesses
-from meshproof.targets import EXAMPLES, read_target
+from meshproof.targets import EXAMPLES, HOST, read_target
 from meshproof.targets.packages import missing
 
 OVER = f"{NAME}-over-processes"
@@ -38,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup(NAME, "conformance of distributed training")
     group.addoption("--impl", default=REFERENCE, metavar="MODULE", help="implementation under test")
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
+    group.addoption(
+        "--distributed",
+        action="store_true",
+        help="one of several processes, found as jax.distributed.initialize finds them; implied by `meshproof launch`",
+    )
     group.addoption("--target", action="append", metavar="TARGET", help=f"repeatable (default cpu): {EXAMPLES}")
     group.addoption("--conformance-report", metavar="PATH", help="write the record of the run as JSON")
     group.addoption("--compile-cache", metavar="DIR", help="keep compiled programs there (default: the user's cache)")
@@ -68,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         check_selection(config.getoption("keyword"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+    peers = peers_of(config)
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
     if report:
         try:
@@ -81,6 +90,29 @@ def pytest_configure(config: pytest.Config) -> None:
     run = Conformance(config)
     config.pluginmanager.register(run, NAME)
     config.pluginmanager.register(OverProcesses(run), OVER)
+    if peers:
+        config.pluginmanager.register(Distributed(run, peers), f"{NAME}-distributed")
+
+
+def peers_of(config: pytest.Config) -> Peers | None:
+    """The processes that this one is among; ``None`` where it is alone. Process 0 writes what is to be written."""
+    option = config.option
+    option.distributed = option.distributed or is_launched(os.environ)
+    if not option.distributed:
+        return None
+    try:
+        peers = find_peers(os.environ)
+    except ValueError as error:
+        raise pytest.UsageError(f"--distributed: {error}") from error
+    if getattr(option, "numprocesses", None):
+        raise pytest.UsageError("--distributed: its processes are the workers, expected no -n")
+    if len(targets := config.getoption("target") or ["cpu"]) > 1 or targets[0] not in HOST:
+        raise pytest.UsageError(f"--distributed --target {','.join(targets)}: expected one of {', '.join(HOST)}")
+    if option.devices % peers.count:
+        raise pytest.UsageError(f"--devices {option.devices} do not divide among {peers.count} processes")
+    if peers.number:
+        option.conformance_report = None
+    return peers
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -127,8 +127,8 @@ class Group:
         if not bad:
             return None
         number = min(bad, key=lambda each: (bad[each] >= 0 or bad[each] == -signal.SIGABRT, each))
-        code, others = bad[number], ", ".join(str(each) for each in bad if each != number)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        others = ", ".join(str(each) for each in bad if each != number)
+        how = exit_text(self.processes[number])
         self.marks.read(self.count, time.monotonic())
         more = f"; by then process {others} had ended too" if others else ""
         return Fault(number, f"{how}; {self.marks.last(number)}{more}")
@@ -170,6 +170,14 @@ def exit_code(process: subprocess.Popen[bytes]) -> int | None:
         if found is not None:
             return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
     return process.poll()
+
+
+def exit_text(process: subprocess.Popen[bytes]) -> str:
+    """How a process that is over failed, in words; nothing where it did not."""
+    code = exit_code(process)
+    if not code:
+        return ""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 
 def free_port() -> int:

@@ -16,11 +16,12 @@ from meshproof.measures.verdicts import Verdict
 from meshproof.observing.damage import Damaged, observe_damage
 from meshproof.observing.members import origin, state_and_metrics, told
 from meshproof.observing.resharding import Resharded, Saved, observe_resharding
-from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
+from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
 from meshproof.observing.subject import STEPS, Subject
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
+IN_ONE_PROCESS = NotExercised("checkpoints are observed in one process: run without --distributed")
 NAMES = ("the saved state", "the restored state")
 
 
@@ -57,6 +58,8 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
 
     ``where`` is the layout that the state had before training.
     """
+    if jax.distributed.is_initialized():
+        return Checkpoints.unseen(IN_ONE_PROCESS), state
     if absent := [member for member in ("save", "restore") if not subject.has(member)]:
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
     with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as name:

@@ -13,6 +13,7 @@ import jax
 from meshproof.contract import Part, Tree, leaves
 from meshproof.measures.layout import LeafLayout, observe_layout, own_memory
 from meshproof.measures.memory import is_key
+from meshproof.observing.gathering import whole_layout
 from meshproof.observing.members import canonical, no_layout
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import array_leaves, bytes_per_device, in_model_order, is_scalar
@@ -47,7 +48,7 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
         named = array_leaves(state)
         arrays = [array for _, array in named]
         return Layouts(
-            arrays=observe_layout(dict(named), subject.strategy.mesh, None),
+            arrays=whole_layout(observe_layout(dict(named), subject.strategy.mesh, None)),
             parameters=subject.attempt(lambda: _of_part(subject, "parameters", state), "parameters"),
             optimizer_state=subject.attempt(lambda: _of_part(subject, "optimizer_state", state), "optimizer_state"),
             auxiliary=subject.attempt(lambda: _of_part(subject, "auxiliary", state))
@@ -118,7 +119,9 @@ def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout
                 f"that does is taken by a pattern before it"
             )
     memory = partial(subject.case.contract.memory_kind, part)
-    return no_layout(part, found) or observe_layout(found, subject.strategy.mesh, declared(subject, part), memory)
+    return no_layout(part, found) or whole_layout(
+        observe_layout(found, subject.strategy.mesh, declared(subject, part), memory)
+    )
 
 
 def declared(subject: Subject, part: Part) -> Callable[[str], Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from meshproof.contract import Leaves, leaves
 from meshproof.measures.layout import LeafLayout, observe_layout
+from meshproof.observing.gathering import whole_layout
 from meshproof.observing.layouts import Layouts, declared, observe_layouts
 from meshproof.observing.members import canonical, scalar
 from meshproof.observing.seen import Facet, Seen
@@ -44,5 +45,5 @@ def observe_start(subject: Subject, state: Any) -> Start:
 
 def _batch_layout(subject: Subject) -> BatchLayout:
     placed = dict(leaves(canonical(subject.batches[0], "shard_batch")))
-    fields = observe_layout(placed, subject.strategy.mesh, declared(subject, "batch"))
+    fields = whole_layout(observe_layout(placed, subject.strategy.mesh, declared(subject, "batch")))
     return BatchLayout(fields, displaced(placed, host(subject.host_batches[0])))

@@ -12,9 +12,10 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from meshproof.contract import Leaves, leaves, spec_axes
-from meshproof.measures.layout import Array, LeafLayout, observe_layout, own_memory, parts, ranges
+from meshproof.measures.layout import Array, Index, LeafLayout, observe_layout, own_memory, parts, ranges
 from meshproof.measures.numerics import bitwise, finite
 from meshproof.measures.verdicts import LeafRecord, Verdict
+from meshproof.observing.gathering import differing_copies, gathered, on_host, whole_layout
 
 T = TypeVar("T")
 WORD = re.compile(r"\w+")
@@ -44,7 +45,7 @@ def is_gone(array: Any) -> bool:
 
 def is_same(before: jax.Array | None, after: jax.Array) -> bool:
     """Whether an array is the one that was there, or has its values: some trees make their leaves when asked."""
-    return before is after or (before is not None and np.array_equal(np.asarray(before), np.asarray(after)))
+    return before is after or (before is not None and np.array_equal(on_host(before), on_host(after)))
 
 
 def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
@@ -62,7 +63,8 @@ def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
                 if axes and axes <= set(mesh.axis_names):
                     [array] = jax.tree.leaves(variable)
                     found[f"{jax.tree_util.keystr(path)} by {key}"] = array, spec
-    return observe_layout({name: array for name, (array, _) in found.items()}, mesh, lambda name: found[name][1])
+    layout = observe_layout({name: array for name, (array, _) in found.items()}, mesh, lambda name: found[name][1])
+    return whole_layout(layout)
 
 
 def layout_of(state: Any) -> dict[str, tuple[Any, int]]:
@@ -123,11 +125,20 @@ def retyped(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
 
 def replicas(held: list[tuple[str, jax.Array]]) -> Verdict:
     """Whether devices that hold the same part of an array hold the same bits; of each array the worst pair of them."""
-    return Verdict("copies on several devices", tuple(_replicas(path, array) for path, array in held))
+    records, here = [], {}
+    for place, (path, array) in enumerate(held):
+        first: dict[Index, Any] = {}
+        records.append(_replicas(path, array, first))
+        here[place] = path, {index: np.asarray(shard.data) for index, shard in first.items()}
+    across = differing_copies(here)
+    worst = (
+        max(record, across.get(place, record), key=lambda record: record.error) for place, record in enumerate(records)
+    )
+    return Verdict("copies on several devices", tuple(worst))
 
 
-def _replicas(path: str, array: jax.Array) -> LeafRecord:
-    first: dict[Any, Any] = {}
+def _replicas(path: str, array: jax.Array, first: dict[Index, Any]) -> LeafRecord:
+    """The worst pair of this process's; ``first`` becomes the first shard of each part."""
     pairs: list[tuple[Any, Any]] = [
         (first.setdefault(ranges(s.index, array.shape), s), s) for s in array.addressable_shards
     ]
@@ -162,19 +173,20 @@ def spelled(path: str) -> str:
 
 def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
     """Shards of a placed batch that do not hold their own part of the host batch, in the dtype of the device."""
-    return tuple(
+    here = [
         f"{path} on device {shard.device.id}"
         for path, array in placed.items()
         if path in batch
         for shard in array.addressable_shards
         if not np.array_equal(np.asarray(shard.data), batch[path].astype(array.dtype).reshape(array.shape)[shard.index])
-    )
+    ]
+    return tuple(sentence for each in gathered(here) for sentence in each)
 
 
 def finite_state(held: list[tuple[str, jax.Array]]) -> Verdict:
     """Whether every value of these arrays is a finite number."""
     inexact = {path: array for path, array in held if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact)}
-    return finite({path: np.asarray(array) for path, array in inexact.items()}, "state")
+    return finite({path: on_host(array) for path, array in inexact.items()}, "state")
 
 
 def is_scalar(array: Array) -> bool:
@@ -188,7 +200,7 @@ def bytes_per_device(arrays: list[Array]) -> int:
     for array in arrays:
         for part in parts(array):
             held[part.device] = held.get(part.device, 0) + part.bytes
-    return max(held.values(), default=0)
+    return max(gathered(max(held.values(), default=0)))
 
 
 def host(tree: Any) -> Leaves:
@@ -196,4 +208,4 @@ def host(tree: Any) -> Leaves:
 
     What then computes with it crashes (jaxlib 0.10.2), or leaves devices that end no later program (0.12.0).
     """
-    return {path: np.array(array) for path, array in leaves(tree)}
+    return {path: on_host(array) for path, array in leaves(tree)}

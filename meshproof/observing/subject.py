@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree, leaves
+from meshproof.observing.agreement import agree
 from meshproof.observing.members import batches_of, canonical, check_repeated, origin, parameter_paths, told
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import array_leaves, host, in_model_order, is_gone, is_same
@@ -17,6 +19,12 @@ from meshproof.observing.state import array_leaves, host, in_model_order, is_gon
 T = TypeVar("T")
 U = TypeVar("U")
 F = TypeVar("F", bound=Facet)
+
+ALONE = "non-addressable"
+"""What JAX says where host code reads an array of which other processes hold a part."""
+
+INSTRUMENTS = Path(__file__).parent
+"""Whose fault it is not that an array is read so."""
 
 STEPS = 3
 """How many train steps a case is observed over: the first from zero momentum, the next with it, one more."""
@@ -37,6 +45,7 @@ class Subject:
     """
 
     def __init__(self, case: Case, cases: Sequence[Case] = ()) -> None:
+        self.looks = 0
         self.strategy: Any = case.strategy
         self.case, self.cases = case, cases
         self.host_batches: list[Batch] = batches_of(self.strategy, STEPS)
@@ -57,12 +66,22 @@ class Subject:
         absent = [member for member in members if not self.has(member)]
         if absent:
             return NotSupported(f"the strategy has no {' and no '.join(absent)}")
+        seen = self._tried(look)
+        if jax.distributed.is_initialized():
+            self.looks += 1
+            agree(self.case.id, self.looks, f"{type(seen).__name__}: {seen.reason}" if isinstance(seen, Unseen) else "")
+        return seen
+
+    def _tried(self, look: Callable[[], T]) -> Seen[T]:
         try:
             return look()
         except NeedsArraysError as error:
             return NotExercised(str(error))
         except Exception as error:
-            return Failed(f"{told(error)} ({origin(error)})")
+            where = origin(error)
+            if ALONE in str(error) and Path(where).is_relative_to(INSTRUMENTS):
+                return NotExercised(f"over several processes this is not looked at ({where})")
+            return Failed(f"{told(error)} ({where})")
 
     def then(self, seen: Seen[T], look: Callable[[T], U]) -> Seen[U]:
         """What ``look`` sees in what was seen, if it was."""

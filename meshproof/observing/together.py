@@ -12,32 +12,27 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import jax
-import numpy as np
 from jax.experimental import multihost_utils
 
 from meshproof.cases import Case, load_cases
-from meshproof.contract import Leaves, Step, leaves
+from meshproof.contract import Step
 from meshproof.files import replace_pickle
-from meshproof.launching.group import ADDRESS, COUNT, NUMBER
 from meshproof.launching.marks import mark
+from meshproof.launching.peers import find_peers
+from meshproof.observing.agreement import join
 from meshproof.observing.members import loss_of, state_and_metrics
 from meshproof.observing.seen import Failed, Seen
-from meshproof.observing.subject import Subject
+from meshproof.observing.state import host
+from meshproof.observing.subject import ALONE, Subject
 from meshproof.observing.training import STATE
-
-ALONE = "non-addressable"
-"""What JAX says where host code reads an array of which other processes hold a part."""
 
 
 def main(implementation: str, folder: Path, *names: str) -> None:
     """Observe each of these cases."""
-    number = int(os.environ[NUMBER])
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(os.environ[ADDRESS], int(os.environ[COUNT]), number, initialization_timeout=60)
+    number = join(find_peers(os.environ))
     cases = {case.id: case for case in load_cases(implementation)}
     for place, name in enumerate(names):
         mark(folder, number, 100 * (place + 1), f"the start of {name}")
@@ -61,7 +56,7 @@ def observe_together(case: Case, folder: Path, number: int, count: int) -> Seen[
             for batch in subject.batches:
                 mark(folder, number, count + len(steps) + 1, f"step {len(steps) + 1} of {case.id}")
                 state, metrics = state_and_metrics(subject.strategy.train_step(state, batch))
-                parts = [gathered(subject.tree(part, state)) if subject.has(part) else {} for part in STATE]
+                parts = [host(subject.tree(part, state)) if subject.has(part) else {} for part in STATE]
                 steps.append(Step(loss_of(metrics), *parts))
     except (RuntimeError, ValueError) as error:
         if ALONE not in str(error):
@@ -70,18 +65,6 @@ def observe_together(case: Case, folder: Path, number: int, count: int) -> Seen[
             f"it reads an array that spans several processes as if one held all of it: {str(error).splitlines()[0]}"
         )
     return tuple(steps)
-
-
-def gathered(tree: Any) -> Leaves:
-    """A canonical tree on the host of every process."""
-    return {path: whole(array) for path, array in leaves(tree)}
-
-
-def whole(array: Any) -> np.ndarray:
-    """One array of it. All processes must take part."""
-    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
-        return np.array(array)
-    return np.array(multihost_utils.process_allgather(array, tiled=True))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
 from meshproof.contract import Part, Step, leaves
 from meshproof.measures.numerics import bitwise
@@ -16,6 +15,7 @@ from meshproof.measures.verdicts import Verdict
 from meshproof.observing.checkpoints import Checkpoints, observe_checkpoints
 from meshproof.observing.compilations import compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
+from meshproof.observing.gathering import on_host
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
@@ -164,7 +164,7 @@ def _later(subject: Subject, state: Any) -> Later:
 
 
 def _compare(subject: Subject, first: Any, second: Any) -> Verdict:
-    expected, seen = ({path: np.array(array) for path, array in subject.held(state)} for state in (first, second))
+    expected, seen = ({path: on_host(array) for path, array in subject.held(state)} for state in (first, second))
     return bitwise(expected, seen, f"state after {STEPS} steps", ("the first run", "the second run"))
 
 

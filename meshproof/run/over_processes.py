@@ -25,6 +25,8 @@ class OverProcesses:
 
     def steps(self, case: Case, processes: int) -> Seen[tuple[Step, ...]] | NotExercised:
         """Those of a case over so many processes, observed with all others of the run that are."""
+        if self.conformance.config.option.distributed:
+            return NotExercised("--distributed trains over the processes of this run: judge it in a run of one process")
         if case.target != "cpu":
             return NotExercised("processes are started on virtual CPU devices alone")
         names = self.names if case.id in self.names else [case.id]

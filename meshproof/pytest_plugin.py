@@ -33,7 +33,7 @@ from meshproof.targets import EXAMPLES, HOST, read_target
 from meshproof.targets.packages import missing
 
 OVER = f"{NAME}-over-processes"
-pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin"]
+pytest_plugins = ["meshproof.expectations.plugin", "meshproof.comparison.plugin", "meshproof.run.operations"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -183,6 +183,7 @@ def alone(item: pytest.Item) -> str:
 def chosen_options(config: pytest.Config) -> str:
     """The options that must be repeated to run the same test."""
     usual = {"--impl": REFERENCE, "--devices": 8, "--case-timeout": f"{CASE_TIMEOUT:g}", "--require": ""}
+    usual |= {"--operations": None}
     given = {name: config.getoption(name) for name in usual}
     options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]
     options += [f"--target {target}" for target in config.getoption("target") or ()]

@@ -11,6 +11,9 @@ import pytest
 from meshproof.cases import Case
 from meshproof.report.document import Status
 
+LISTED = {"operation": "operations", "stacked": "stacked_layers"}
+"""The parameter of a test for each of what a table of operations lists."""
+
 
 @dataclass
 class Record:
@@ -61,5 +64,10 @@ def _new_record(item: pytest.Item) -> Record:
     assert marker is not None
     function: Any = getattr(item, "function", None)
     statement = " ".join(cleandoc(function.__doc__ or "").split("\n\n")[0].split())
-    case = case_of(item)
-    return Record(item.nodeid, marker.args[0], statement, case.id if case else None)
+    return Record(item.nodeid, marker.args[0], statement, subject_of(item))
+
+
+def subject_of(item: pytest.Item) -> str | None:
+    """The id of what a test judges: of its case, of its operation, or of its stacked layers."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return next((params[name].id for name in ("case", *LISTED) if hasattr(params.get(name), "id")), None)

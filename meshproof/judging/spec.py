@@ -27,6 +27,7 @@ GROUPS = {
     "CKP": "Checkpoints",
     "MPR": "Several processes",
     "DAT": "Data",
+    "OPS": "Operations",
     "API": "Interfaces",
     "RUN": "The run itself",
 }

@@ -59,6 +59,7 @@ processes may load libtpu."""
 NAMES = {"environment": "a description of the stack", "observation": "an observation", "truth": "a truth"}
 NAMES |= {"flags": "what compiler flags do", "reading": "what its data iterators read"}
 NAMES |= {"resumption": "what its restored data iterators read"}
+NAMES |= {"stacked layers": "what became of stacked layers", "operation": "an operation under its layouts"}
 """What is asked for, in the words of a message."""
 
 

@@ -28,6 +28,7 @@ from meshproof.observing.reading import observe_reading, observe_resumption
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.session import observe
 from meshproof.observing.stack import describe, describe_target
+from meshproof.operations import serving as operations
 from meshproof.targets import read_target
 
 MOST_MAPS = 32_000
@@ -69,6 +70,8 @@ class Server:
             return observe_reading(self.implementation)
         if request["ask"] == "resumption":
             return observe_resumption(self.implementation, pickle.loads(Path(request["given"]).read_bytes()))
+        if "table" in request:
+            return operations.observe(request)
         case = self.cases[request["case"]]
         if request["ask"] == "observation":
             return observed(case, [*self.cases.values()]) if self.compiler is None else compiled(case, self.compiler)

@@ -16,6 +16,7 @@ import pytest
 from meshproof.observing.stack import describe, flipped_defaults
 from tests import accelerated
 from tests.saboteurs import CAUGHT_BY
+from tests.saboteurs import operations as tables
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "suites").glob("test_*.py"))
@@ -30,10 +31,11 @@ COMPILED = {
 
 ELSEWHERE = {
     *("test_cases_answer.py", "test_flags_change_the_program.py", "test_data_is_read_once_and_resumed.py"),
+    *("test_stacked_layers_are_sharded_as_declared.py",),
     *COMPILED,
 }
-"""Suite files whose faults are no strategies of `tests.saboteurs`: `test_flags` and `test_loaders` have those of the
-second and third."""
+"""Suite files whose faults are no strategies of `tests.saboteurs`: `test_flags`, `test_loaders` and
+`test_planted_operations` have those of the second, the third and the others."""
 
 PARTS = {
     ("NUM-2", "microbatches_averaged_alike"): [
@@ -154,14 +156,19 @@ def test_a_flipped_default_is_the_stacks_fault_alone(failures):
     assert re.search("default of matmul_precision on .* saw 'bfloat16'", failures[STACK]["SHD-9"])
 
 
+def planted_operations():
+    """The clauses that a planted operation or planted stacked layers must fail."""
+    return set().union(*tables.CAUGHT_BY.values())
+
+
 def test_every_clause_has_a_saboteur():
     """No clause of the suites is without a planted fault that it catches."""
     from meshproof.judging.spec import read_clauses
 
     accelerated.strategies()
     planted = set().union(*CAUGHT_BY.values(), *accelerated.CAUGHT_BY.values())
-    assert {clause.id for clause in read_clauses()} - planted == {"FLG-1", "SHD-9", "DAT-1"}, (
-        "these are planted in the environment, and in data iterators"
+    assert {clause.id for clause in read_clauses()} - planted == {"FLG-1", "SHD-9", "DAT-1", *planted_operations()}, (
+        "these are planted in the environment, in data iterators, and in tables of operations"
     )
 
 

@@ -1,0 +1,16 @@
+"""Planted operations and stacked layers: a table for ``pytest suites/ --operations tests.saboteurs.operations``.
+
+Each has one fault and its name; `CAUGHT_BY` has, beside its id, the clause that must catch it and what is said of it.
+``healthy_*`` are the same without a fault, and must pass.
+"""
+
+from tests.saboteurs.operations import stacked
+
+__all__ = ["CAUGHT_BY", "stacked_layers"]
+
+CAUGHT_BY = stacked.CAUGHT_BY
+
+
+def stacked_layers():
+    """The healthy ones, and one for each fault."""
+    return stacked.PLANTED

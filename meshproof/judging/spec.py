@@ -19,6 +19,7 @@ GROUPS = {
     "CMP": "Compilation",
     "FLG": "Compiler flags",
     "PIP": "Pipelines",
+    "ROO": "Rooflines",
     "ERR": "Errors",
     "ACC": "Gradient accumulation",
     "MIX": "Mixed precision",

@@ -50,7 +50,7 @@ def observed_together(case: Case) -> Outcome:
         )
     if case.contract.device_dimension:
         return NotExercised("pmap takes its own devices' examples from each process, and not the global batch")
-    return observed(case)
+    return observed(case, [case])
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ class Chip:
     """One device of a target, as JAX counts devices: bytes, bytes per second, bfloat16 operations per second.
 
     ``kind`` is JAX's ``device_kind``. ``link_bandwidth`` is sent over one mesh axis within a host or slice,
-    ``network_bandwidth`` to another one; a chip of a topology may be several ``devices``. ``described`` is what else
-    its compiler is told.
+    ``network_bandwidth`` to another one; a chip of a topology may be several ``devices``. The links join at most
+    ``linked`` devices; a hop on them takes ``link_latency`` seconds, on the network ``network_latency`` (``None``:
+    nobody says). ``described`` is what else its compiler is told.
     """
 
     name: str
@@ -36,9 +37,17 @@ class Chip:
     flops: float
     link_bandwidth: float
     network_bandwidth: float
+    linked: int
+    link_latency: float
     source: str
     described: dict[str, Any]
     devices: int = 1
+    network_latency: float | None = None
+
+    @property
+    def axes(self) -> int:
+        """Over how many axes of links a mesh can be laid out: the dimensions of a torus, 1 behind a switch."""
+        return int(self.described.get("dimensions", 1))
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,14 @@ def chips(kind: str) -> dict[str, Chip]:
     """The known chips of a kind, ``gpu`` or ``tpu``, by name."""
     told = tomllib.loads((files(__package__) / "chips.toml").read_text(encoding="utf-8"))[kind]
     return {name: _chip(name, figures) for name, figures in told.items()}
+
+
+def find_chip(name: str) -> Chip:
+    """A chip of either kind. Raises ``ValueError`` for one that there is not, naming those there are."""
+    known = {**chips("tpu"), **chips("gpu")}
+    if name.lower() not in known:
+        raise ValueError(f"{name!r} is no chip that is known here; expected one of {', '.join(known)}")
+    return known[name.lower()]
 
 
 def _chip(name: str, figures: dict[str, Any]) -> Chip:

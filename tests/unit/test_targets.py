@@ -4,8 +4,9 @@ import importlib.metadata
 
 import pytest
 
-from meshproof.targets import chips, packages, read_target
+from meshproof.targets import chips, find_chip, packages, read_target
 from meshproof.targets.gpus import configuration
+from meshproof.targets.links import find_link, links
 
 WRONG = {
     "gpu": "no gpu is called ''; expected one of a100, h100, h200, b200, gb200",
@@ -118,3 +119,36 @@ def test_what_leaves_a_host_or_a_slice_takes_the_network(name, axes, is_link):
     chip = target.chip
     size = target.bandwidth(axes, {"data": 1 if name.endswith(":8") else 2, "model": 8})
     assert size == (chip.link_bandwidth if is_link else chip.network_bandwidth)
+
+
+def test_a_chip_is_found_by_its_name():
+    """Of either kind; another one is answered with all that there are."""
+    assert find_chip("V5P") is chips("tpu")["v5p"] and find_chip("gb200").linked == 72
+    with pytest.raises(ValueError, match=r"'v9' is no chip that is known here; expected one of v4, v5e, .*, gb200"):
+        find_chip("v9")
+
+
+def test_links_are_those_of_the_chips():
+    """What a chip sends over one axis is what its link carries: to both neighbours of a torus, or to a switch."""
+    carries = {name: link.bandwidth for name, link in links().items()}
+    tori = {"v4": "ici-v4", "v5e": "ici-v4", "v5p": "ici-v5p", "v6e": "ici-v5p", "tpu7x": "ici-tpu7x"}
+    switched = {"a100": "nvlink-a100", "h100": "nvlink-h100", "h200": "nvlink-h100", "b200": "nvlink-b200"}
+    for chip in chips("tpu").values():
+        assert chip.link_bandwidth * chip.devices == 2 * carries[tori[chip.name]]
+    for chip in chips("gpu").values():
+        assert chip.link_bandwidth == carries[switched.get(chip.name, "nvlink-b200")]
+    networks = {"v5p": "dcn", "a100": "infiniband-hdr", "h100": "infiniband-ndr", "gb200": "infiniband-ndr"}
+    for chip, link in networks.items():
+        assert find_chip(chip).network_bandwidth == carries[link]
+
+
+def test_every_link_has_a_source_and_what_a_tutorial_says_of_it():
+    """A tutorial's figure is this one, or twice it where it adds both ways; anything else is called wrong, with why."""
+    for link in links().values():
+        assert len(link.source) > 20 and link.joins and 1e9 <= link.bandwidth <= 1e12, link
+        if link.tutorial:
+            ratio = link.tutorial["figure"] / link.bandwidth
+            meant = {"one way": 1, "both ways": 2}.get(" ".join(link.tutorial["of"].split()[:2]))
+            assert ratio == pytest.approx(meant, rel=0.02) if meant else link.tutorial["of"].startswith("wrong: ")
+    with pytest.raises(ValueError, match="'carrier-pigeon' is no link that is known here; expected one of nvlink-v100"):
+        find_link("carrier-pigeon")

@@ -45,7 +45,8 @@ def ask(port: int, count: int, patience: float) -> str:
         try:
             listening = stack.enter_context(socket.create_server(("", port)))
         except OSError as error:
-            return f"process 0 cannot listen: {os.strerror(error.errno or 0)}; expected one process 0, and a port that is its own"
+            why = os.strerror(error.errno or 0)
+            return f"process 0 cannot listen: {why}; expected one process 0, and a port that is its own"
         heard = [stack.enter_context(listening)]
         answer = ALL_HERE
         while len(others) < count - 1 and answer == ALL_HERE:

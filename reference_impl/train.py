@@ -10,7 +10,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -26,7 +26,7 @@ from reference_impl import strategies
 from reference_impl.forms.base import Form
 from reference_impl.lifecycle.choosing import choose, parse_mesh
 from reference_impl.lifecycle.loss_curves import SINGLE, draw
-from reference_impl.lifecycle.run_folder import RunFolder
+from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
 
 
@@ -89,14 +89,20 @@ class Run:
 def train(
     run: Run, state: Any, begin: int, end: int, folder: RunFolder | None, save_every: int, console: Console, stop: Stop
 ) -> tuple[Any, int]:
-    """Train from step ``begin`` to ``end``, or until a signal. The last state is saved; returned with its step."""
+    """Train from step ``begin`` to ``end``, or until a signal. The last state is saved; returned with its step.
+
+    Raises `SaveError` after the step in which a save in the background has failed, or at the end.
+    """
     columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     number, saved = begin, begin
-    with Progress(*columns, TextColumn("loss {task.fields[loss]:.4f}"), console=console) as progress, stop.on_signals():
+    bar = Progress(*columns, TextColumn("loss {task.fields[loss]:.4f}"), console=console)
+    with bar as progress, stop.on_signals(), folder or nullcontext():
         task = progress.add_task("", total=end, completed=begin, epoch=1, loss=float("nan"))
         while number < end and not stop.number:
             state = run.step(state, number)
             number += 1
+            if folder:
+                folder.look()
             epoch, place = divmod(number, run.data.steps_per_epoch)
             progress.update(task, completed=number, epoch=epoch + bool(place), loss=run.losses[-1])
             if not place or number == end:
@@ -179,7 +185,11 @@ def main(
     console.print(f"state per device: {bytes_per_device(state):,} bytes")
     if visualize:
         console.print(shardings(state))
-    state, number = train(run, state, begin, end, folder, save_every, console, stop)
+    try:
+        state, number = train(run, state, begin, end, folder, save_every, console, stop)
+    except SaveError as error:
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
     if losses:
         write = losses.with_name(f"{losses.name}.new")
         write.write_text(json.dumps({"begin": begin, "losses": run.losses, "seconds": run.seconds}), encoding="utf-8")

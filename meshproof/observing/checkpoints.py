@@ -13,6 +13,7 @@ import numpy as np
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
+from meshproof.observing.background_saves import BackgroundSaves, observe_background_saves
 from meshproof.observing.damage import Damaged, observe_damage
 from meshproof.observing.members import origin, state_and_metrics, told
 from meshproof.observing.resharding import Resharded, Saved, observe_resharding
@@ -41,7 +42,8 @@ class Checkpoints(Facet):
 
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
-    another mesh or by another strategy, saved there, and restored by this one.
+    another mesh or by another strategy, saved there, and restored by this one. ``background`` is of saves of the state
+    after one more step.
     """
 
     restored: Seen[Verdict]
@@ -51,6 +53,7 @@ class Checkpoints(Facet):
     refused: Seen[tuple[Refused, ...]]
     damaged: Seen[tuple[Damaged, ...]]
     elsewhere: Seen[tuple[Resharded, ...]]
+    background: BackgroundSaves
 
 
 def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any, int]]) -> tuple[Checkpoints, Any]:
@@ -62,38 +65,36 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
         return Checkpoints.unseen(IN_ONE_PROCESS), state
     if absent := [member for member in ("save", "restore") if not subject.has(member)]:
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
-    with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        before = subject.attempt(lambda: (values_of(state, subject.model), kinds_of(state)))
-        restored = subject.then(before, lambda _: _saved_and_restored(subject, state, folder / "whole"))
-        refused = subject.then(restored, lambda _: _refused(subject, folder))
-        damaged = subject.then(
-            before,
-            lambda before: subject.then(restored, lambda _: observe_damage(subject, folder / "whole", before[0])),
-        )
-        elsewhere = subject.then(
-            before,
-            lambda before: subject.then(
-                restored, lambda _: observe_resharding(subject, folder / "whole", Saved(*before), where)
-            ),
-        )
-    if isinstance(before, Unseen) or isinstance(restored, Unseen):
-        return Checkpoints.unseen(before if isinstance(before, Unseen) else restored), state
-    values, types = before
+    with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as folder:
+        return _observe(subject, state, where, Path(folder))
+
+
+def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], folder: Path) -> tuple[Checkpoints, Any]:
+    whole = folder / "whole"
+    saved = subject.attempt(lambda: Saved(values_of(state, subject.model), kinds_of(state)))
+    restored = subject.then(saved, lambda _: _saved_and_restored(subject, state, whole))
+    if isinstance(saved, Unseen) or isinstance(restored, Unseen):
+        return Checkpoints.unseen(saved if isinstance(saved, Unseen) else restored), state
+    values = subject.attempt(lambda: values_of(restored, subject.model))
     seen = Checkpoints(
-        restored=subject.attempt(
-            lambda: bitwise(values, values_of(restored, subject.model), f"state after {STEPS} steps", NAMES)
+        restored=subject.then(
+            values, lambda values: bitwise(saved.values, values, f"state after {STEPS} steps", NAMES)
         ),
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
-        retyped=subject.attempt(lambda: retyped(types, kinds_of(restored))),
+        retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=refused,
-        damaged=damaged,
-        elsewhere=elsewhere,
+        refused=subject.attempt(lambda: _refused(subject, folder)),
+        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)),
+        elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
+        background=BackgroundSaves.unseen(NOT_CONTINUED),
     )
     further = subject.attempt(lambda: _further(subject, state))
-    continued = subject.then(further, lambda further: _compare(further[1], _further(subject, restored)[1]))
-    return replace(seen, continued=continued), state if isinstance(further, Unseen) else further[0]
+    if isinstance(further, Unseen):
+        return replace(seen, continued=further), state
+    continued = subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1]))
+    largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
+    background, state = observe_background_saves(subject, further[0], folder, largest)
+    return replace(seen, continued=continued, background=background), state
 
 
 def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -25,6 +25,9 @@ from reference_impl.theory.communication import Traffic
 from reference_impl.theory.flops import model_flops
 from reference_impl.theory.memory import spared
 from reference_impl.truth import Adam, ModelTruth
+
+if TYPE_CHECKING:
+    from reference_impl.lifecycle.checkpointing import Saving
 
 OVER_PROCESSES = {"data_parallel-linen-mlp", "fsdp-nnx-mlp", "fsdp_tensor_parallel_shard_map-jax-mlp"}
 """What is trained over several processes too: of each framework one, annotated and by hand, on one axis and on two."""
@@ -217,6 +220,12 @@ class Form:
 
         checkpointing.save(state, folder)
 
+    def save_async(self, state: Any, folder: Path) -> Saving:
+        """The same in the background: ``result()`` waits for it. Raises as `checkpointing.save_async`."""
+        from reference_impl.lifecycle import checkpointing
+
+        return checkpointing.save_async(state, folder)
+
     def restore(self, folder: Path) -> Any:
         """The state of a checkpoint, placed as ``init`` places it. Raises as `checkpointing.restore`."""
         from reference_impl.lifecycle import checkpointing
@@ -224,7 +233,7 @@ class Form:
         return checkpointing.restore(self.abstract_state(), folder)
 
     if not compat.ORBAX_SAVES_TREES:
-        save = restore = None  # type: ignore[assignment]
+        save = save_async = restore = None  # type: ignore[assignment]
 
     def on_mesh(self, specs: Any) -> Any:
         """Specs, or a pytree of them, as ``NamedSharding`` on this mesh."""

@@ -13,6 +13,7 @@ replaces what the checkpoint has keeps an initial value wherever a leaf was rena
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,55 @@ State = Any
 """A pytree of arrays, in any framework: dicts and optax's tuples, Flax's ``TrainState``, NNX modules."""
 
 
+PATIENCE = 1200.0
+"""Seconds that a save may take: Orbax's own limit to what its processes wait for."""
+
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""What Orbax adds to a folder's name until the checkpoint is whole."""
+
+
 class CheckpointError(ValueError):
-    """A folder that is no checkpoint, or one of another state; the message names the folder, and each leaf at fault."""
+    """A folder that is no checkpoint, one of another state, or one that could not be written; the message names the
+    folder, and each leaf at fault."""
+
+
+class Saving:
+    """A save that goes on in the background. What is saved is the state of the call, whatever becomes of its arrays."""
+
+    def __init__(self, folder: Path, response: Any) -> None:
+        self.folder, self.response = folder, response
+
+    def done(self) -> bool:
+        """Whether the checkpoint is whole on disk; does not wait. Raises as `result` where it never will be."""
+        try:
+            self.result(timeout=0)
+        except TimeoutError:
+            return False
+        return True
+
+    def result(self, timeout: float = PATIENCE) -> None:
+        """Wait until the checkpoint is whole on disk.
+
+        Raises `CheckpointError` where it cannot be written, and removes what was; ``TimeoutError`` where it is still
+        being written after so many seconds.
+        """
+        try:
+            self.response.result(timeout=timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{self.folder} is not saved: expected a whole checkpoint in {timeout:g} s") from error
+        except Exception as error:
+            shutil.rmtree(self.folder.with_name(f"{self.folder.name}{UNFINISHED}"), ignore_errors=True)
+            raise CheckpointError(f"{self.folder} was not saved: {str(error)[:300]}") from error
 
 
 def save(state: State, folder: Path) -> None:
-    """Write every leaf of a state into a folder; it is whole on disk when this returns.
+    """Write every leaf of a state into a folder; it is whole on disk when this returns. Raises as `save_async` and
+    `Saving.result`."""
+    save_async(state, folder).result()
+
+
+def save_async(state: State, folder: Path) -> Saving:
+    """Begin to write every leaf of a state into a folder. Training may go on, and donate the state.
 
     Raises ``FileExistsError`` where something is in the folder already: no checkpoint is overwritten.
     """
@@ -39,7 +83,7 @@ def save(state: State, folder: Path) -> None:
     context = ocp.Context()
     context.array.saving.use_replica_parallel = False  # else a slice is compiled for every shape that has replicas
     with context:
-        ocp.save(folder, by_path(state))
+        return Saving(folder, ocp.save_async(folder, by_path(state)))
 
 
 def restore(abstract_state: State, folder: Path) -> State:

@@ -5,21 +5,41 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from reference_impl.forms.base import Form
+
+if TYPE_CHECKING:
+    from reference_impl.lifecycle.checkpointing import Saving
 
 CHECKPOINT = re.compile(r"step_(\d{6,})")
 
 
-@dataclass(frozen=True)
+class SaveError(RuntimeError):
+    """A checkpoint of the run that was not saved; the message names its step, and the last that was."""
+
+
+@dataclass
 class RunFolder:
-    """Where one run keeps its checkpoints."""
+    """Where one run keeps its checkpoints, of which one at a time is saved in the background.
+
+    As a context it waits for that one at its end, so that none is lost with the process. A save that failed raises
+    `SaveError` wherever the run next looks: at a step, at the next save, at the end.
+    """
 
     path: Path
     keep: int
+    running: tuple[int, Saving] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
 
     @classmethod
     def open(cls, path: Path | None, keep: int, settings: dict[str, Any], resume: bool) -> Self | None:
@@ -65,8 +85,40 @@ class RunFolder:
         return sorted(int(match[1]) for entry in self.path.iterdir() if (match := CHECKPOINT.fullmatch(entry.name)))
 
     def save(self, strategy: Form, state: Any, step: int) -> None:
-        """The state after ``step`` steps; once that is whole, the oldest beyond those to keep are removed."""
-        strategy.save(state, self.path / f"step_{step:06}")
+        """Begin to save the state after ``step`` steps, once the save before is whole. Raises `SaveError`."""
+        self.wait()
+        with self._told(step):
+            self.running = step, strategy.save_async(state, self.path / f"step_{step:06}")
+
+    def wait(self) -> None:
+        """Wait for the save that runs, if one does. Raises `SaveError`."""
+        if self.running:
+            step, saving = self.running
+            with self._told(step):
+                saving.result()
+            self._saved()
+
+    def look(self) -> None:
+        """Raises `SaveError` where the save that runs has failed; does not wait."""
+        if self.running:
+            step, saving = self.running
+            with self._told(step):
+                done = saving.done()
+            if done:
+                self._saved()
+
+    @contextmanager
+    def _told(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.running = None  # the next save need not fail
+            last = f"the last that was is of step {steps[-1]}" if (steps := self.steps()) else "nor was one before"
+            raise SaveError(f"step {step} is not saved, {last}: {error}") from error
+
+    def _saved(self) -> None:
+        """Once a save is whole, the oldest checkpoints beyond those to keep are removed."""
+        self.running = None
         for old in self.steps()[: -self.keep]:
             shutil.rmtree(self.path / f"step_{old:06}")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -108,6 +110,48 @@ class PadsWhatWasCut(JaxForm):
         return jax.tree.unflatten(tree, read)
 
 
+class NotAwaited(JaxForm):
+    """A save in the background that nobody waits for."""
+
+    def save_async(self, state: Any, folder: Path) -> Any:
+        """One that says that it is done."""
+        saving = super().save_async(state, folder)
+        saving.result = lambda: None  # type: ignore[method-assign]
+        return saving
+
+
+class SwallowsTheError(JaxForm):
+    """A save in the background whose error is kept to itself."""
+
+    def save_async(self, state: Any, folder: Path) -> Any:
+        """One that waits, and says nothing."""
+        saving = super().save_async(state, folder)
+        wait = saving.result
+
+        def result() -> None:
+            with suppress(checkpointing.CheckpointError):
+                wait()
+
+        saving.result = result  # type: ignore[method-assign]
+        return saving
+
+
+class ReadsWhenAwaited(JaxForm):
+    """A thread that reads the arrays of the state when it comes to them."""
+
+    def save_async(self, state: Any, folder: Path) -> Any:
+        """The next step has donated them by then."""
+        return SimpleNamespace(result=lambda: self.save(state, folder))
+
+
+class NoMomentumInTheBackground(JaxForm):
+    """Only what is copied at once is saved in the background."""
+
+    def save_async(self, state: Any, folder: Path) -> Any:
+        """The moments are too large for that."""
+        return super().save_async(state._replace(optimizer=jax.tree.map(jnp.zeros_like, state.optimizer)), folder)
+
+
 class KeepsSavedLayout(JaxForm):
     """A restore that trusts the layout in the checkpoint."""
 
@@ -154,6 +198,10 @@ plant("restored_whole", RestoredWhole, fsdp.PAGE, DATA, "CKP-1")
 plant("says_no_leaf", SaysNoLeaf, data_parallel.PAGE, DATA, "CKP-5")
 plant("starts_afresh", StartsAfresh, fsdp.PAGE, DATA, "CKP-3")
 plant("pads_what_was_cut", PadsWhatWasCut, fsdp.PAGE, DATA, "CKP-3")
+plant("save_not_awaited", NotAwaited, fsdp.PAGE, DATA, "CKP-5")
+plant("swallows_the_error", SwallowsTheError, fsdp.PAGE, DATA, "CKP-5")
+plant("reads_when_awaited", ReadsWhenAwaited, fsdp.PAGE, DATA, "CKP-5")
+plant("no_momentum_in_the_background", NoMomentumInTheBackground, fsdp.PAGE, DATA, "CKP-5")
 plant("keeps_saved_layout", KeepsSavedLayout, fsdp.PAGE, DATA, "CKP-2")
 plant("joins_the_wrong_axis", JoinsTheWrongAxis, fsdp.PAGE, DATA, "CKP-2")
 plant("momentum_stays_behind", MomentumStaysBehind, fsdp.PAGE, DATA, "CKP-2")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from reference_impl.lifecycle.checkpointing import CheckpointError, by_path, restore, save
+from meshproof.observing.background_saves import no_file_over
+from reference_impl.lifecycle.checkpointing import CheckpointError, by_path, restore, save, save_async
 
 WHOLE = {"kernel": PartitionSpec("data"), "count": PartitionSpec()}
 
@@ -164,3 +165,49 @@ def test_a_flipped_bit_is_not_noticed(tmp_path):
     contents[len(contents) // 2] ^= 1
     file.write_bytes(contents)
     assert not np.array_equal(restore(abstract(held), folder)["kernel"], held["kernel"])
+
+
+def test_what_is_saved_in_the_background_is_the_state_of_the_call(tmp_path):
+    """Of five states, each donated ten times over while it is written, bit for bit."""
+    step = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf + 1, state), donate_argnums=0)
+    for number in range(5):
+        held = state(kernel=np.random.default_rng(number).standard_normal((1024, 512), np.float32), count=np.int32(3))
+        expected, folder = jax.tree.map(np.array, held), tmp_path / str(number)
+        saving, after = save_async(held, folder), held
+        for _ in range(10):
+            after = step(after)
+        saving.result()
+        restored = restore(abstract(after), folder)
+        assert all(np.asarray(restored[path]).tobytes() == leaf.tobytes() for path, leaf in expected.items())
+        assert saving.done()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_save_that_fails_in_the_background_leaves_nothing_and_the_next_is_whole(tmp_path):
+    """On a full disk what was written is removed, every look at it raises, and the same folder can be saved to."""
+    held, folder = state(kernel=np.random.default_rng(0).standard_normal((256, 256), np.float32)), tmp_path / "it"
+    with no_file_over(1000):
+        saving = save_async(held, folder)
+        with pytest.raises(CheckpointError, match=f"{re.escape(str(folder))} was not saved: .*too large"):
+            saving.result()
+    with pytest.raises(CheckpointError, match="was not saved"):
+        saving.done()
+    assert list(tmp_path.iterdir()) == []
+    save(held, folder)
+    assert np.array_equal(restore(abstract(held), folder)["kernel"], held["kernel"])
+
+
+def test_a_save_that_does_not_end_is_not_waited_for_for_ever(tmp_path):
+    """It is named, with the seconds that it was given; its folder stays."""
+
+    class Slow:
+        def result(self, timeout):
+            raise TimeoutError
+
+    saving = save_async(state(), tmp_path / "slow")
+    saving.result()
+    saving.response = Slow()
+    with pytest.raises(TimeoutError, match=r"slow is not saved: expected a whole checkpoint in 0\.5 s"):
+        saving.result(timeout=0.5)
+    assert not saving.done()
+    assert (tmp_path / "slow").is_dir()

@@ -1,16 +1,18 @@
 """The loop that users copy: a resumed run is the run that was not stopped, bit for bit, and bad input is named."""
 
 import io
+from contextlib import ExitStack
 
 import jax
 import numpy as np
 import pytest
 from rich.console import Console
 
+from meshproof.observing.background_saves import no_file_over
 from reference_impl import train
 from reference_impl.lifecycle.choosing import choose, parse_mesh
 from reference_impl.lifecycle.loss_curves import draw
-from reference_impl.lifecycle.run_folder import RunFolder
+from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import CORPUS, Shuffled, fields_for, order, windows
 
 PAGES = "single_device", "fsdp", "fsdp_shard_map"
@@ -131,6 +133,7 @@ def test_a_run_overwrites_none_and_continues_only_itself(strategy, tmp_path):
     (tmp_path / "step_000007.orbax-checkpoint-tmp").mkdir()
     assert folder.steps() == []
     folder.save(strategy, strategy.init(jax.random.key(3)), 1)
+    folder.wait()
     with pytest.raises(FileExistsError, match="has checkpoints already: pass --resume"):
         RunFolder.open(tmp_path, 3, SETTINGS, resume=False)
     with pytest.raises(ValueError, match="is of a run with model 'mlp', not 'gpt'"):
@@ -145,6 +148,40 @@ def test_the_last_checkpoints_stay(strategy, silent, tmp_path):
     folder = RunFolder.open(tmp_path, 2, SETTINGS, resume=False)
     train.train(run_of(strategy), strategy.init(jax.random.key(3)), 0, 4, folder, 1, silent, train.Stop())
     assert folder.steps() == [3, 4]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("end", [3, 500], ids=["the exit", "a step"])
+def test_a_save_that_failed_in_the_background_ends_the_run(strategy, silent, tmp_path, end):
+    """With its step and the last one that is whole; that one is there, and nothing of the other. The disk is full from
+    the third step on."""
+    folder, run, full = RunFolder.open(tmp_path, 3, SETTINGS, resume=False), run_of(strategy), ExitStack()
+
+    class Filling(train.Run):
+        def step(self, state, number):
+            if number == 2:
+                folder.wait()
+                full.enter_context(no_file_over(1000))
+            return super().step(state, number)
+
+    filling = Filling(run.strategy, run.data)
+    with full, pytest.raises(SaveError, match=r"step 3 is not saved, the last that was is of step 2: .*too large"):
+        folder.save(strategy, strategy.init(jax.random.key(3)), 2)
+        train.train(filling, strategy.init(jax.random.key(3)), 0, end, folder, 3, silent, train.Stop())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "step_000002"]
+    assert 3 <= len(filling.losses) < 500
+
+
+def test_a_failed_save_does_not_keep_the_next_from_being_whole(strategy, tmp_path):
+    """A loop that goes on after the error has the next checkpoint."""
+    folder, state = RunFolder.open(tmp_path, 3, SETTINGS, resume=False), strategy.init(jax.random.key(3))
+    (tmp_path / "step_000001").mkdir()
+    (tmp_path / "step_000001" / "notes.txt").write_text("of somebody else", encoding="utf-8")
+    with pytest.raises(SaveError, match="step 1 is not saved"):
+        folder.save(strategy, state, 1)
+    folder.save(strategy, state, 2)
+    folder.wait()
+    assert folder.restore(strategy)[0] == 2
 
 
 def test_the_picture_has_every_strategy_and_how_far_it_is_from_one_device(silent, tmp_path, monkeypatch):

@@ -1,0 +1,95 @@
+"""What becomes of a save that goes on in the background: while training donates the state, and where the disk is full.
+
+A full disk is a limit to the size of a file, of this process alone: half of the largest file of a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meshproof.measures.numerics import bitwise
+from meshproof.measures.verdicts import Verdict
+from meshproof.observing.members import origin, shown, state_and_metrics, told
+from meshproof.observing.seen import Facet, Failed, Seen, Unseen
+from meshproof.observing.state import values_of
+from meshproof.observing.subject import Subject
+
+NAMES = ("the state when save_async was called", "the state restored after result()")
+
+
+@dataclass(frozen=True)
+class BackgroundSaves(Facet):
+    """``whole`` compares a state with what is restored of it, once ``result()`` returned: it was saved while the next
+    train step donated it.
+
+    ``unsaid`` is what is wrong with a checkpoint that could not be written though ``result()`` raised no error: none
+    where there was an error, or the checkpoint is whole. It comes before the other, which is saved after it.
+    """
+
+    whole: Seen[Verdict]
+    unsaid: Seen[str | None]
+
+
+def observe_background_saves(subject: Subject, state: Any, folder: Path, largest: int) -> tuple[BackgroundSaves, Any]:
+    """The facet, and the next state. ``largest`` are the bytes of the largest file of a whole checkpoint."""
+    saved = subject.attempt(lambda: values_of(state, subject.model), "save_async", "restore")
+    if isinstance(saved, Unseen):
+        return BackgroundSaves.unseen(saved), state
+    unsaid = subject.attempt(lambda: _unsaid(subject, state, folder / "full", largest // 2))
+    begun = subject.attempt(lambda: _begin(subject, state, folder / "background"))
+    if isinstance(begun, Unseen):
+        return BackgroundSaves(begun, unsaid), state
+    further = subject.attempt(lambda: state_and_metrics(subject.strategy.train_step(state, subject.batches[0])))
+
+    def restored() -> Verdict:
+        begun.result()
+        held = values_of(subject.strategy.restore(folder / "background"), subject.model)
+        return bitwise(saved, held, "state", NAMES)
+
+    whole = subject.attempt(restored)
+    if isinstance(further, Unseen):
+        return BackgroundSaves(whole if isinstance(whole, Failed) else further, unsaid), state
+    return BackgroundSaves(whole, unsaid), further[0]
+
+
+def _begin(subject: Subject, state: Any, folder: Path) -> Any:
+    saving = subject.strategy.save_async(state, folder)
+    if not hasattr(saving, "result"):
+        raise TypeError(
+            f"save_async returned {shown(saving)}, expected an object whose result() waits until the checkpoint is "
+            f"whole, and raises where it never will be; return what Orbax's save_async returns"
+        )
+    return saving
+
+
+def _unsaid(subject: Subject, state: Any, folder: Path, limit: int) -> str | None:
+    with no_file_over(limit):
+        try:
+            _begin(subject, state, folder).result()
+        except Exception:
+            return None
+    try:
+        held = values_of(subject.strategy.restore(folder), subject.model)
+    except Exception as error:
+        return f"restore raised {told(error)} ({origin(error)})"
+    verdict = bitwise(values_of(state, subject.model), held, "state", NAMES)
+    return None if verdict.passed else str(verdict)
+
+
+@contextmanager
+def no_file_over(limit: int) -> Iterator[None]:
+    """Whatever this process writes beyond so many bytes of a file fails, as on a full disk."""
+    most, highest = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # otherwise the process is killed
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, highest))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, highest))
+        signal.signal(signal.SIGXFSZ, handler)

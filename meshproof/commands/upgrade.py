@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
+from meshproof.cases import REFERENCE
 from meshproof.children import CASE_TIMEOUT, read_seconds
 from meshproof.commands.compare import FailOn, read_classes
 from meshproof.commands.failing import INTERRUPTED, fail
@@ -34,6 +36,9 @@ def upgrade(
     new_python: Annotated[str | None, typer.Option("--to-python", help="A version or a path.")] = None,
     pre: Prereleases = False,
     benchmarks: Annotated[bool, typer.Option("--benchmarks", help="Also time both stacks in turn.")] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Also restore the checkpoints of each stack by the other.")
+    ] = False,
     output: Annotated[Path, typer.Option(help="Folder for upgrade.html, upgrade.md and upgrade.json.")] = Path(),
     fail_on: FailOn = "regressed",
 ) -> None:
@@ -48,6 +53,7 @@ def upgrade(
     from meshproof.report.document import ReportError
     from meshproof.targets.packages import compilers
     from meshproof.timing.ab import AbError, paths_of, run_ab
+    from meshproof.upgrade.checkpoints import Exchange, exchange_both
     from meshproof.upgrade.progress import show_progress
     from meshproof.upgrade.runs import RunError
     from meshproof.upgrade.upgrading import judge, next_step, run_both, write_upgrade
@@ -62,7 +68,12 @@ def upgrade(
         with show_progress() as show:
             reports = run_both(environments, [*chosen, *expected(expectations)], output, show, seconds)
         times = run_ab(environments, [*paths_of(), *chosen], 40, 2, say, seconds) if benchmarks else []
-        comparison = judge(reports, times)
+        exchanged = None
+        if checkpoints:
+            exchange = Exchange(impl or REFERENCE, select, case_timeout=seconds)
+            with TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as folder:
+                exchanged = exchange_both(exchange, environments, Path(folder), say)
+        comparison = judge(reports, times, exchanged)
         told = [*expected(expectations), *(["--case-timeout", case_timeout] if case_timeout else [])]
         advice = next_step(comparison, [*selection("", target, impl), *told])
         paths = write_upgrade(output, reports, comparison, environments, advice)

@@ -18,8 +18,8 @@ CHANGES: tuple[Change, ...] = get_args(Change)
 SIGNS: dict[str, str] = {"regressed": "✗", "gone": "−", "changed": "≠", "new": "+", "improved": "✓"}
 
 Kind = Literal[
-    "case", "clause", "losses", "numbers", "layout", "memory", "wire", "schedule", "collectives", "time", "flops",
-    "margin", "defaults", "warnings", "compile",
+    "case", "clause", "checkpoint", "losses", "numbers", "layout", "memory", "wire", "schedule", "collectives", "time",
+    "flops", "margin", "defaults", "warnings", "compile",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -126,7 +126,7 @@ def first_fitting(group: Iterator[tuple[str, Any]], kinds: dict[str, str], refus
             refused.append(f"{name} has no {' and no '.join(absent)}")
             continue
         try:
-            start = _abstract(strategy)
+            start = abstract(strategy)
         except Exception as error:
             refused.append(f"no state of {name} could be made: {told(error)}")
             continue
@@ -140,5 +140,6 @@ def first_fitting(group: Iterator[tuple[str, Any]], kinds: dict[str, str], refus
     return None
 
 
-def _abstract(strategy: Any) -> Any:
+def abstract(strategy: Any) -> Any:
+    """Shapes and shardings of the state that ``init`` makes; that state where the strategy does not show them."""
     return strategy.abstract_state() if has_member(strategy, "abstract_state") else strategy.init(jax.random.key(0))

@@ -46,10 +46,7 @@ def run_suites(
     Compiled programs are kept beside the environment for its next run. Raises `RunError`.
     """
     report.unlink(missing_ok=True)
-    compiled = environment.python.parent.parent / "compiled"
-    if not compiled.is_relative_to(cache_folder()):
-        compiled = cache_folder() / "compiled" / str(environment.python).strip(os.sep).replace(os.sep, "-")
-    options = ["-n", str(workers or os.cpu_count() or 1), "--compile-cache", str(compiled)]
+    options = ["-n", str(workers or os.cpu_count() or 1), "--compile-cache", str(compiled_folder(environment))]
     command = [str(environment.python), *TRACEBACK, "-m", *CHECK, *arguments, *FIXED, *options]
     last: deque[str] = deque(maxlen=SHOWN)
     process = start(
@@ -82,6 +79,14 @@ def run_suites(
     except ReportError as error:
         printed = "\n".join(last)
         raise RunError(f"{environment.python}: exit code {process.returncode}, and no report:\n{printed}") from error
+
+
+def compiled_folder(environment: Environment) -> Path:
+    """Where the compiled programs of an environment are kept: in it, or beside those that meshproof made."""
+    inside = environment.python.parent.parent / "compiled"
+    if inside.is_relative_to(cache_folder()):
+        return inside
+    return cache_folder() / "compiled" / str(environment.python).strip(os.sep).replace(os.sep, "-")
 
 
 def rest(process: subprocess.Popen[bytes]) -> str:

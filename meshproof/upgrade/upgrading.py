@@ -18,9 +18,8 @@ from meshproof.files import replace_text
 from meshproof.report.document import ORIGIN
 from meshproof.timing.ab import Paired
 from meshproof.upgrade.bisecting import STACK
+from meshproof.upgrade.checkpoints import SIDES, Answered
 from meshproof.upgrade.runs import run_suites
-
-SIDES = ("from", "to")
 
 TIMES: dict[str, Change] = {
     **{"same": "same", "slower": "regressed", "failed": "regressed", "faster": "improved", "new": "new"},
@@ -52,9 +51,18 @@ def run_both(
     ]
 
 
-def judge(reports: Sequence[dict[str, Any]], times: Sequence[Paired] = ()) -> Comparison:
-    """The differences between two reports, and between times if any were taken."""
+def judge(
+    reports: Sequence[dict[str, Any]], times: Sequence[Paired] = (), exchanged: Answered | None = None
+) -> Comparison:
+    """The differences between two reports; between times if any were taken; and of checkpoints that were exchanged."""
     comparison = compare(*reports)
+    if exchanged:
+        comparison = replace(
+            comparison,
+            differences=(*comparison.differences, *exchanged.differences),
+            same=comparison.same + exchanged.same,
+            cannot_tell=(*comparison.cannot_tell, *filter(None, [exchanged.cannot_tell])),
+        )
     timed = [_difference(paired) for paired in times]
     differences = [*comparison.differences, *(each for each in timed if each.change != "same")]
     same = comparison.same + sum(each.change == "same" for each in timed)
@@ -73,9 +81,11 @@ def _difference(paired: Paired) -> Difference:
 def next_step(comparison: Comparison, options: Sequence[str] = ()) -> str | None:
     """The command that finds the release that brought the first regression of a case.
 
-    ``None`` if there is none, or if a package that differs is no release, such as a local wheel.
+    ``None`` if there is none, or if a package that differs is no release, such as a local wheel. Of checkpoints that
+    two stacks exchange one alone says nothing.
     """
-    first = next((each for each in comparison.differences if each.change == "regressed" and each.case), None)
+    regressed = (each for each in comparison.differences if each.change == "regressed" and each.kind != "checkpoint")
+    first = next((each for each in regressed if each.case), None)
     old, new = installed(comparison.old), installed(comparison.new)
     moved = [name for name in STACK if old[name] != new[name]]
     local = any(ORIGIN in stack[name] for stack in (old, new) for name in moved)

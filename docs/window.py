@@ -6,7 +6,6 @@ Reports that are in ``--reports`` already are not made again, so that a run whic
 from __future__ import annotations
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,9 +16,11 @@ from typing import Any
 
 from packaging.version import Version
 
+from docs import exchange
+from docs.stacks import pinned
 from meshproof.comparison import Comparison, Difference, compare
 from meshproof.comparison.output import cases, escape
-from meshproof.environments import Stack, make_environment
+from meshproof.environments import make_environment
 from meshproof.files import replace_text
 from meshproof.report.document import describe_stack, read_report
 from meshproof.upgrade.progress import show_progress
@@ -43,10 +44,7 @@ def run_stacks(folder: Path, show: Callable[[str, int], object]) -> list[dict[st
     for file in sorted(Path("constraints").glob("*.txt")):
         path = folder / f"{file.stem}.json"
         if not path.exists():
-            about, *lines = file.read_text(encoding="utf-8").splitlines()
-            version = re.search(r"Python (\d+\.\d+)", about)
-            stack = Stack(tuple(filter(None, lines)), version[1] if version else None)
-            run_suites(make_environment(stack), [], path, partial(show, file.stem))
+            run_suites(make_environment(pinned(file)), [], path, partial(show, file.stem))
         reports.append(read_report(path))
     return sorted(reports, key=lambda report: [Version(report["environment"][name]) for name in ("jax", "flax")])
 
@@ -102,4 +100,4 @@ if __name__ == "__main__":
     folder = parser.parse_args().reports
     with show_progress() as show:
         found = run_stacks(folder, show)
-    replace_text(PAGE, render(found))
+    replace_text(PAGE, f"{render(found)}\n{exchange.kept()}\n")

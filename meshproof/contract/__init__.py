@@ -170,7 +170,8 @@ class Strategy(Protocol):
 
     For checkpoints: ``save(state, folder)`` writes the whole state into a folder that does not exist yet, a
     ``pathlib.Path``, and returns when it is whole on disk; ``restore(folder)`` returns that state, placed as ``init``
-    places it.
+    places it. Optional beside them: ``save_async(state, folder)``, which may return earlier, with an object whose
+    ``result()`` waits until the checkpoint is whole and raises where it never will be.
 
     For training over several processes: ``processes``, their numbers, such as ``(2, 4)``; it is started in as many, and
     ``jax.devices()`` are those of all.

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -23,11 +24,10 @@ def environment():
     return kept | {"JAX_PLATFORMS": "cpu", "COLUMNS": "200"}
 
 
-def run(environment, *arguments, code=0):
+def run(environment, *arguments, code=0, **options):
     """What the command says."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 120} | options
+    done = subprocess.run([*COMMAND, *map(str, arguments)], **options)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -88,6 +88,16 @@ def test_bad_input_is_one_line(environment, arguments, message):
     assert message in said
     assert said.startswith("error: ")
     assert said.count("\n") == 1
+
+
+def test_a_checkpoint_that_a_full_disk_does_not_take_ends_the_run(environment, tmp_path):
+    """In one line, with its step and exit code 1; nothing that looks like a checkpoint stays."""
+    full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))  # noqa: E731
+    words = ["--strategy", "fsdp", "--mesh", "data=8", "--steps", "5000", "--save-every", "2", "--checkpoints"]
+    said = run(environment, *words, tmp_path / "run", code=1, preexec_fn=full)
+    [error] = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert re.match(r"error: step 2 is not saved, nor was one before: .*step_000002 was not saved: .*too large", error)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
 
 
 def test_a_mesh_of_other_devices_than_there_are_is_named(environment):

@@ -11,7 +11,7 @@ from orbax.checkpoint import v1 as ocp
 
 from meshproof.contract import Communication
 from tests.healthy.idioms import COUNT, GRADIENTS, LOSS, Trainer
-from tests.healthy.kept import Keeps
+from tests.healthy.kept import Averages, DrawsKeys, Keeps, Normalises
 
 
 class Masters(Keeps):
@@ -188,9 +188,31 @@ class Saves(Trainer):
         """All of it."""
         ocp.save(folder, state)
 
+    def save_async(self, state, folder):
+        """What Orbax returns."""
+        return ocp.save_async(folder, state)
+
     def restore(self, folder):
         """To where it was."""
         return ocp.load(folder, self.abstract_state())
+
+
+class SavesItsAverage(Saves, Averages):
+    """An average of the parameters is in the checkpoint."""
+
+    name = "saves_its_average"
+
+
+class SavesItsKeys(Saves, DrawsKeys):
+    """Random keys, typed and not, and a counter are."""
+
+    name = "saves_its_keys"
+
+
+class SavesItsStatistics(Saves, Normalises):
+    """Running statistics of batches are."""
+
+    name = "saves_its_statistics"
 
 
 class Compresses(Trainer):
@@ -222,7 +244,10 @@ PROVED = {
     "offloads": {"SHD-11", "CMP-2", "NUM-3"},
     "compresses": {"COM-2", "COM-10", "COM-11"},
     "scales_its_loss": {"AUX-1", "MIX-1", "MIX-2", "NUM-13"},
-    "saves": {"CKP-1", "CKP-2", "CKP-3", "CKP-5"},
+    **{
+        name: {"CKP-1", "CKP-2", "CKP-3", "CKP-5"}
+        for name in ("saves", "saves_its_average", "saves_its_keys", "saves_its_statistics")
+    },
     "masters": {"AUX-1", "COM-2", "COM-11"},
     "stored_narrow": {"AUX-1", "COM-2", "COM-11"},
 }
@@ -231,4 +256,5 @@ PROVED = {
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (Masters, StoredNarrow, ScalesItsLoss, Saves, Pads, Offloads, Compresses)]
+    saving = (Saves, SavesItsAverage, SavesItsKeys, SavesItsStatistics)
+    return [kind() for kind in (Masters, StoredNarrow, ScalesItsLoss, *saving, Pads, Offloads, Compresses)]

@@ -59,6 +59,22 @@ def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
     assert found["next"] is None  # no release differs
 
 
+def test_a_checkpoint_that_the_other_stack_reads_otherwise_is_told(stacks, tmp_path):
+    """The suites say the same of both: only who restores what the other has saved sees other numbers."""
+    chosen = ("--impl", "tests.implementations.exchanged", "-k", "restore_bitwise and (drifts or kept)")
+    done = upgrade("--from", stacks[0], "--to", stacks[0], "--checkpoints", *chosen, "--output", tmp_path / "out")
+    assert done.exit_code == 1, done.output
+    found = json.loads((tmp_path / "out" / "upgrade.json").read_text())
+    assert (
+        found["sentence"].startswith("Regressed") and "first CKP-4, saved by --from and restored by --to" in done.stdout
+    )
+    assert [(each["change"], each["kind"], each["case"]) for each in found["differences"]] == [
+        ("regressed", "checkpoint", "drifts-jax-mlp@data=8"),
+        ("changed", "checkpoint", "drifts-jax-mlp@data=8"),
+    ]
+    assert "those of --from are restored by --to" in done.stderr
+
+
 def test_without_suites_nothing_is_made(stacks, tmp_path, monkeypatch):
     """Where there are none to run, that is said, and not that pytest knows no option."""
     monkeypatch.setattr("meshproof.installation.PACKAGE", tmp_path)

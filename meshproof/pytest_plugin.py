@@ -6,7 +6,9 @@ its own. Under xdist the tests of one strategy run on one worker, and observatio
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +26,7 @@ from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.launching.peers import Peers, find_peers, is_launched
 from meshproof.measures.reading import Reading
+from meshproof.observing.lost_processes import Lost, find_command, observe_loss
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
@@ -255,6 +258,14 @@ def reading(conformance: Conformance, judge: Judge) -> Reading:
     seen = judge.see(conformance.observers[conformance.targets[0]].reading())
     with closing(conformance.fresh) as observer:
         return replace(seen, resumed=seen.resumed + judge.see(observer.resumption(seen.streams)))
+
+
+@pytest.fixture
+def lost(conformance: Conformance, judge: Judge) -> Callable[[signal.Signals], Lost]:
+    """What becomes of the implementation's several processes when one of them is lost to a signal."""
+    module = importlib.import_module(conformance.settings.implementation)
+    variables = conformance.settings.environment("cpu")
+    return lambda how: judge.see(observe_loss(judge.see(find_command(module)), how, variables))
 
 
 @pytest.fixture

@@ -8,6 +8,12 @@ from typing import Any
 from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, scanned, transformers
 from reference_impl.forms.base import Form
 
+several_processes = (
+    *("python", "-m", "meshproof", "launch", "-n", "2", "--"),
+    *("python", "-m", "reference_impl.lifecycle.multiprocess", "1000000"),
+)
+"""What trains over two processes until it is ended, and ends both where one is lost."""
+
 FAMILIES = (perceptrons, modified, convolutions, linen, transformers, scanned, experts, pipelines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,7 @@ def launch(
         except ValueError as error:
             fail(str(error))
         try:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave them behind
             with group:
                 fault = group.watch(stuck_after, timeout)
                 if fault is None:

@@ -109,7 +109,9 @@ class Meeting:
             return everything
         try:
             self.lines[0].send({"value": value})
-            told = self.lines[0].wait(2 * limit)
+            until = time.monotonic() + 2 * limit
+            while "hurry" in (told := self.lines[0].wait(until - time.monotonic())):
+                pass
         except TimeoutError:
             raise PeerError(f"process 0 said nothing for {2 * limit:g} s, expected {what} of all") from None
         except (OSError, ValueError) as error:
@@ -140,6 +142,23 @@ class Meeting:
                         self.refuse(f"process {number} has gone, expected {what}")
         return given
 
+    def hurry(self) -> None:
+        """Process 0: have the others end what they do, and come to the next exchange."""
+        for lines in self.lines.values():
+            with suppress(OSError):
+                lines.send({"hurry": True})
+
+    def hears_of(self, sign: str) -> bool:
+        """Whether another process is at the next exchange with a value that has a ``sign``, or was told to hurry."""
+        for lines in self.lines.values():
+            try:
+                told = lines.peek()
+            except (OSError, ValueError):
+                return True  # it has gone, as the next exchange will say
+            if "hurry" in told or told.get("value", {}).get(sign):
+                return True
+        return False
+
     def refuse(self, why: str) -> None:
         """Process 0: end the meeting in every process, with the same words."""
         for lines in self.connected:
@@ -168,3 +187,14 @@ class Lines:
             self.pending += chunk
         line, _, self.pending = self.pending.partition(b"\n")
         return json.loads(line)
+
+    def peek(self) -> Any:
+        """The next one, which stays the next one; an empty one where it is not there yet."""
+        if b"\n" not in self.pending:
+            self.connection.settimeout(0.001)
+            with suppress(TimeoutError):
+                if not (chunk := self.connection.recv(1 << 16)):
+                    raise ConnectionResetError("the connection was closed")
+                self.pending += chunk
+        line, whole, _ = self.pending.partition(b"\n")
+        return json.loads(line) if whole else {}

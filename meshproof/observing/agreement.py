@@ -16,6 +16,9 @@ from meshproof.launching.peers import Peers
 PATIENCE = 120.0
 """Seconds in which all must have looked: they trace and compile the same, on cores that others may use too."""
 
+AFTER_FAILURE = 30.0
+"""Seconds in which all must have failed where one has."""
+
 HEARTBEAT = 20
 """Seconds after which the death of a process ends the others."""
 
@@ -38,11 +41,13 @@ def join(peers: Peers) -> int:
     return peers.number
 
 
-def agree(case: str, look: int, how: str, patience: float = PATIENCE) -> None:
+def agree(case: str, look: int, how: str) -> None:
     """Say how a look went, nothing where it went well, and hear how it went elsewhere.
 
-    Raises `LockstepError` where another process saw another kind of thing, or says nothing for ``patience`` seconds.
+    Raises `LockstepError` where another process saw another kind of thing, or says nothing for a time: one that waits
+    in a collective for what failed here never does.
     """
+    patience = AFTER_FAILURE if how else PATIENCE
     state = distributed.global_state
     client: Any = state.client
     number, count = state.process_id, state.num_processes

@@ -29,6 +29,9 @@ from meshproof.observing.process import Settings
 from meshproof.observing.seen import Failed
 from meshproof.run.conformance import NAME, Conformance
 
+ALONE = "was ended, for another had failed"
+"""What is said of a process that waits for one that has gone."""
+
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 """Distributions of which all processes must have the same version."""
 
@@ -90,10 +93,16 @@ class Distributed:
             done = min(each["answered"] for each in seen)
             if done < len(left):
                 why = [f"process {number} {each['fault']}" for number, each in enumerate(seen) if each["fault"]]
-                why.sort(key=lambda told: "SIGABRT" in told)  # those whom JAX ends when another has gone
+                why.sort(key=lambda told: "SIGABRT" in told or ALONE in told)  # those who waited for another
                 words = f"over {self.peers.count} processes: " + "\n".join(why or ["a process gave no answer"])
                 replace_pickle(kept(settings, left[done]), Failed(words))
+                self.say(f"{left[done]}: {words.splitlines()[0]}")
             left = left[done + 1 :]
+
+    def say(self, text: str) -> None:
+        """A line of process 0, while all observe."""
+        reporter: Any = self.conformance.config.pluginmanager.get_plugin("terminalreporter")
+        reporter.write_line(text)
 
     def observe(self, settings: Settings, port: int, names: Sequence[str]) -> dict[str, Any]:
         """How many of the cases this process has observed when its child ends, and the fault of that."""
@@ -107,7 +116,7 @@ class Distributed:
         with tempfile.TemporaryFile("w+") as log:
             child = start(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=variables)
             try:
-                fault = awaited(child, settings, names)
+                fault = self.awaited(child, settings, names)
             finally:
                 end(child)
             log.seek(0)
@@ -116,7 +125,31 @@ class Distributed:
         if fault:
             words = stack(said) or said.splitlines()[-LAST_WORDS:]
             fault = "\n".join([f"{fault}; its last words:", *(words or ["none"])])
+            if self.peers.number == 0:
+                self.meeting.hurry()
         return {"answered": answered, "fault": fault}
+
+    def awaited(self, child: subprocess.Popen[bytes], settings: Settings, names: Sequence[str]) -> str:
+        """Wait for a child that observes these cases; how it failed, or nothing where it did not.
+
+        It is ended where it answers nothing more, and soon where the child of another process has failed.
+        """
+        left, until, alone = list(names), time.monotonic() + settings.case_timeout, False
+        while not is_over(child):
+            if left and kept(settings, left[0]).exists():
+                left.pop(0)
+                until = time.monotonic() + settings.case_timeout
+            if not alone and self.meeting.hears_of("fault"):
+                alone, until = True, min(until, time.monotonic() + GRACE)
+            if time.monotonic() > until:
+                stopped = abort(child)
+                ended(child, GRACE)
+                if alone:
+                    return ALONE
+                stood = f"was stopped by {stopped}" if stopped else "gave no answer"
+                return f"{stood} within {settings.case_timeout:g} s, at {left[0] if left else 'its end'}"
+            time.sleep(0.05)
+        return exit_text(child)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """What failed here."""
@@ -146,7 +179,8 @@ class Distributed:
         """In process 0: what failed elsewhere has failed."""
         for number, failures in enumerate(everyone if self.peers.number == 0 else ()):
             for test, text in failures.items() if number else ():
-                self.forwarded.setdefault(test, []).append(f"process {number}: {text}")
+                same = text == self.failures.get(test)
+                self.forwarded.setdefault(test, []).append(f"process {number}: {'the same' if same else text}")
         for test, texts in self.forwarded.items():
             record = self.conformance.records[test]
             record.message = "\n".join([*([record.message] if record.status == "failed" else []), *texts])
@@ -184,19 +218,3 @@ def check_same(first: dict[str, Any], other: dict[str, Any], number: int) -> Non
             f"process {number} chose other tests than process 0: {len(differing)} are in one of them alone, first "
             f"{differing[0]} in process {holder}; expected the same arguments everywhere"
         )
-
-
-def awaited(child: subprocess.Popen[bytes], settings: Settings, names: Sequence[str]) -> str:
-    """Wait for a child that observes these cases; how it failed, or nothing where it did not."""
-    left, until = list(names), time.monotonic() + settings.case_timeout
-    while not is_over(child):
-        if left and kept(settings, left[0]).exists():
-            left.pop(0)
-            until = time.monotonic() + settings.case_timeout
-        if time.monotonic() > until:
-            stopped = abort(child)
-            ended(child, GRACE)
-            stood = f"was stopped by {stopped}" if stopped else "gave no answer"
-            return f"{stood} within {settings.case_timeout:g} s, at {left[0] if left else 'its end'}"
-        time.sleep(0.05)
-    return exit_text(child)

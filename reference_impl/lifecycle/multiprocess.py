@@ -11,13 +11,15 @@ A step is one program that all processes must run in the same order: whoever ski
 others waiting in a collective. The runtime's heartbeats come from a thread of their own, and go on where training does
 not. So each process marks the step that it is about to take, and whoever started them sees which of them lags.
 
-    meshproof launch -n 2 -- python -m reference_impl.lifecycle.multiprocess
+    meshproof launch -n 2 -- python -m reference_impl.lifecycle.multiprocess [STEPS]
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +118,7 @@ def report(text: str) -> None:
 
 
 def main(steps: int = 5) -> None:
-    """FSDP of the book's perceptron, over as many processes as were started."""
+    """FSDP of the book's perceptron on five batches in turns, over as many processes as were started."""
     from reference_impl.forms.annotated import JaxForm
     from reference_impl.strategies import fsdp
     from reference_impl.truth import Momentum
@@ -126,7 +128,7 @@ def main(steps: int = 5) -> None:
     trainer = JaxForm(fsdp.PAGE, {"data": jax.device_count()}, Momentum())
     shardings = trainer.on_mesh(trainer.batch_specs)
     state = trainer.init(jax.random.key(0))
-    for step, batch in enumerate(trainer.batches(steps), start=1):
+    for step, batch in enumerate(islice(cycle(trainer.batches(5)), steps), start=1):
         placed = place(own_rows(batch), shardings)
         mark(step)
         state, metrics = trainer.train_step(state, placed)
@@ -136,4 +138,4 @@ def main(steps: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,22 @@
+"""A fleet that waits for a process that is gone burns its hours in silence, and nobody knows where to look."""
+
+from signal import SIGKILL, SIGSTOP
+
+import pytest
+
+
+@pytest.mark.clause("MPR-2")
+def test_a_process_that_dies_is_named(lost, judge):
+    """A process that dies MUST make the others stop with an error that names it, in bounded time. (Of two that train
+    together, as the implementation starts them, one is killed after some steps. Within 60 s the command ends with an
+    error, its output names ``process 1``, and no process is left.)"""
+    judge.clear(lost(SIGKILL).problems())
+
+
+@pytest.mark.clause("MPR-3")
+def test_a_process_that_is_stuck_is_named(lost, judge):
+    """A process that is alive but stuck MUST be named, with its last step, in bounded time. (It is stopped by SIGSTOP
+    after some steps. Within 60 s the command ends with an error, one line of its output names ``process 1`` and the
+    step that it marked last, and no process is left.)"""
+    seen = lost(SIGSTOP)
+    judge.clear([*seen.problems(), *seen.unplaced()])

@@ -1,0 +1,67 @@
+"""Trainers that are right in process 0, and in process 1 do what their name says: for ``pytest --distributed``."""
+
+from dataclasses import replace
+from functools import cached_property
+
+import jax
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.strategies import data_parallel
+from reference_impl.truth import Momentum
+from tests.implementations.lockstep import harm
+from tests.saboteurs.planting import DATA
+
+
+class Stepping:
+    """A compiled step, and what comes after it in a process."""
+
+    def __init__(self, step, after):
+        self.step, self.after, self.lower = step, after, step.lower
+
+    def __call__(self, state, batch):
+        """One step."""
+        state, metrics = self.step(state, batch)
+        return self.after(state), metrics
+
+
+class Drifts(JaxForm):
+    """Its copies are other numbers in process 1, as where each process seeds with its own number."""
+
+    @cached_property
+    def train_step(self):
+        """Scaled by its process."""
+
+        def own(array):
+            scaled = [shard.data * (1 + 0.001 * jax.process_index()) for shard in array.addressable_shards]
+            return jax.make_array_from_single_device_arrays(array.shape, array.sharding, scaled)
+
+        return Stepping(
+            super().train_step, lambda state: state._replace(parameters=jax.tree.map(own, state.parameters))
+        )
+
+
+class Harmed(JaxForm):
+    """Comes to harm in process 1 after its first step: it is killed, or raises."""
+
+    @cached_property
+    def train_step(self):
+        """Where there is a process 1."""
+
+        def after(state):
+            if jax.process_index() == 1:
+                harm(self.name)
+            return state
+
+        return Stepping(super().train_step, after)
+
+
+def strategies():
+    """Those that end their process first: what comes after them is observed all the same."""
+    for name, form, axes in (
+        ("SIGKILL", Harmed, DATA),
+        ("raise", Harmed, DATA),
+        ("drifts", Drifts, DATA),
+        ("healthy", JaxForm, DATA),
+        ("small", JaxForm, {"data": 4}),
+    ):
+        yield form(replace(data_parallel.PAGE, name=name), axes, Momentum())

@@ -264,8 +264,14 @@ class Conformance:
             "arguments": asked.words if asked else [*map(str, self.config.invocation_params.args)],
         }
         entries = [self.entries[case.id] for case in self.cases if case.id in self.entries]
-        settings, records = self.settings, list(self.records.values())
-        return build_report(settings.implementation, environments, self.clauses, records, entries, run, self.unmatched)
+        implementation, records = self.settings.implementation, list(self.records.values())
+        seen = sorted(self.operations().values(), key=lambda entry: entry["id"])
+        return build_report(implementation, environments, self.clauses, records, entries, run, self.unmatched, seen)
+
+    def operations(self) -> dict[str, Any]:
+        """The report's entry of every operation that was judged, by its id."""
+        plugin: Any = self.config.pluginmanager.get_plugin("meshproof-operations")
+        return plugin.entries if plugin else {}
 
     def describe_cases(self) -> None:
         """Make the report's entry of every judged case, unless a worker sent it."""

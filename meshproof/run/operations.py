@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +12,12 @@ import pytest
 from meshproof.cases import REFERENCE
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import LISTED, subject_of
-from meshproof.observing.seen import Seen
+from meshproof.observing.seen import Failed, Seen
+from meshproof.operations import Operation
 from meshproof.operations.loading import OWN, Table, TableError, load_table
+from meshproof.operations.observing import OperationSeen
+from meshproof.operations.recording import fates, operation_entry
+from meshproof.operations.reproducers import write_reproducer
 from meshproof.operations.stacked.observing import Moment, StackedCase
 from meshproof.run.conformance import Conformance
 
@@ -22,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("meshproof")
     text = f"table of operations: my_ops.py, my.module or none (default {OWN}, with --impl none)"
     group.addoption("--operations", metavar="TABLE", help=text)
+    group.addoption(
+        "--reproducers", metavar="DIR", help="write a script of nothing but JAX for each operation that fails"
+    )
+    group.addoption(
+        "--exhaustive", action="store_true", help="run operations under every layout, not some of each kind"
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -49,6 +62,9 @@ class Operations:
     def __init__(self, conformance: Conformance, source: str) -> None:
         self.conformance, self.source = conformance, source
         self.table: Table = load_table(source)
+        self.exhaustive = bool(conformance.config.getoption("exhaustive"))
+        self.entries: dict[str, Any] = {}
+        self.written: dict[str, None] = {}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test for each operation, or for each way of stacking layers."""
@@ -68,9 +84,54 @@ class Operations:
             items[:] = [item for item in items if item not in idle]
 
     def observed(self, ask: str, name: str) -> Any:
-        """What the observing process saw, once in a run."""
-        request = {"ask": ask, "table": self.source, "name": name}
-        return self.conformance.observers["cpu"].once(f"{ask}:{name}", request)
+        """What the observing process saw, once in a run; where it died, with the layout that it was at."""
+        observer = self.conformance.observers["cpu"]
+        note = observer.kept(f"{ask} at:{name}")
+        request = {"ask": ask, "table": self.source, "name": name, "exhaustive": self.exhaustive, "note": str(note)}
+        seen = observer.once(f"{ask}:{name}", request)
+        if isinstance(seen, Failed) and note.exists():
+            return Failed(f"{name}, {note.read_text(encoding='utf-8')}: {seen.reason}")
+        return seen
+
+    def operation(self, operation: Operation) -> Seen[OperationSeen]:
+        """An operation under its layouts, which is recorded."""
+        seen: Seen[OperationSeen] = self.observed("operation", operation.id)
+        self.entries[operation.id] = operation_entry(operation.id, seen)
+        folder = self.conformance.config.getoption("reproducers")
+        if folder and isinstance(seen, OperationSeen):
+            self.written |= dict.fromkeys(write_reproducer(operation, seen, Path(folder)))
+        return seen
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """A worker sends the entries of the operations that it judged."""
+        if self.conformance.is_worker:
+            told = {"operations": self.entries, "written": self.written}
+            self.conformance.config.workeroutput["meshproof_operations"] = json.dumps(told)  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over the entries of a worker."""
+        told = json.loads(getattr(node, "workeroutput", {}).get("meshproof_operations", "{}"))
+        self.entries |= told.get("operations", {})
+        self.written |= told.get("written", {})
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say how much was run, and which scripts were written."""
+        points = [fate for entry in self.entries.values() for each in entry["layouts"].values() for fate in fates(each)]
+        if points:
+            counted = Counter(fate.partition(":")[0] for fate in points)
+            listed = ", ".join(f"{count:,} {fate}" for fate, count in counted.most_common())
+            terminalreporter.write_line(f"operations: {len(self.entries)}, layouts and directions: {listed}")
+        if self.written:
+            terminalreporter.write_line(f"reproducers: {', '.join(sorted(self.written))}")
+
+
+@pytest.fixture
+def seen_operation(operation: Operation, pytestconfig: pytest.Config, judge: Judge) -> OperationSeen:
+    """An operation under its layouts."""
+    plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
+    return judge.see(plugin.operation(operation))
 
 
 @pytest.fixture

@@ -22,7 +22,18 @@ def judge(folder, *options):
     report = folder / "report.json"
     arguments = ["suites", "-k", "operations", "-n", "2", "-q", "--tb=no", "-p", "no:randomly", *options]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, "--operations", TABLE, "--conformance-report", str(report)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *arguments,
+            "--operations",
+            TABLE,
+            "--case-timeout",
+            "20",
+            "--conformance-report",
+            str(report),
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -56,4 +67,4 @@ def test_each_fault_is_caught_by_its_clause(failures, planted):
         message = failures[planted][clause]
         assert re.search(said, message), f"{said}\nis not in\n{message}"
         assert f"{clause} is violated by {planted}: " in message
-        assert f"[{planted}]' --operations {TABLE}" in message.splitlines()[-1]
+        assert f"[{planted}]' --case-timeout 20 --operations {TABLE}" in message.splitlines()[-1]

@@ -4,11 +4,16 @@ Each has one fault and its name; `CAUGHT_BY` has, beside its id, the clause that
 ``healthy_*`` are the same without a fault, and must pass.
 """
 
-from tests.saboteurs.operations import stacked
+from tests.saboteurs.operations import planted, stacked
 
-__all__ = ["CAUGHT_BY", "stacked_layers"]
+__all__ = ["CAUGHT_BY", "operations", "stacked_layers"]
 
-CAUGHT_BY = stacked.CAUGHT_BY
+CAUGHT_BY = planted.CAUGHT_BY | stacked.CAUGHT_BY
+
+
+def operations():
+    """The healthy ones, and one for each fault."""
+    return planted.PLANTED
 
 
 def stacked_layers():

@@ -1,0 +1,196 @@
+"""An operation, seen once: under each of its layouts what became of its result, its gradients, and what moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from meshproof.hlo.census import census
+from meshproof.measures.numerics import judge
+from meshproof.observing.members import origin
+from meshproof.observing.seen import Failed, Seen
+from meshproof.operations import Operation
+from meshproof.operations.layouts import Layout, covering, every_layout
+from meshproof.operations.programs import forward, make_mesh, place, placed_by, replicas, use, with_gradients
+from meshproof.operations.references import Expected, Reference
+
+Problem = tuple[str, float]
+"""What is wrong, or an empty string; and an error over its bound."""
+
+Fate = Literal["right", "refused", "broken", "wrong"]
+Direction = Literal["forward", "gradient"]
+
+REFUSALS = (TypeError, ValueError, NotImplementedError)
+SHARDING = ("ShardingTypeError", "DuplicateSpecError")
+"""What JAX raises for a layout that it does not support; the last two are not public. Other errors are faults."""
+
+VACUOUS = 0.5
+"""A bound above this share of the signal could hide a wrong sum. Products in bfloat16 come near it."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One direction of an operation under one layout: what became of it, in words where it is not right."""
+
+    layout: str
+    direction: Direction
+    fate: Fate
+    detail: str = ""
+    margin: float = 0.0
+    run: int = 0
+
+
+@dataclass(frozen=True)
+class OperationSeen:
+    """An operation under all its layouts, and the shape of its first result.
+
+    ``moved`` has the collectives of each layout's program, as recorded.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    layouts: dict[str, Layout]
+    points: tuple[Point, ...]
+    moved: dict[str, list[dict[str, Any]]]
+    problems: tuple[str, ...]
+
+
+def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[str], object]) -> Seen[OperationSeen]:
+    """Run it under its layouts; ``note`` is told of each before it runs, so that a crash can name it."""
+    note("one device")
+    try:
+        reference = Reference(operation)
+        expected = reference.expected()
+        problems = tuple(reference.faults(expected))
+    except Exception as error:
+        return Failed(f"on one device: expected a result, saw {type(error).__name__}: {error} ({origin(error)})")
+    shape = expected[0].arrays[0][0].shape
+    layouts = every_layout([operand.shape for operand in operation.operands], shape)
+    layouts = layouts if exhaustive else covering(layouts)
+    points, moved = list[Point](), dict[str, list[dict[str, Any]]]()
+    for layout in layouts:
+        note(layout.name)
+        for point, collectives in Trial(operation, layout, expected).points():
+            points.append(point)
+            moved |= {layout.name: collectives} if collectives is not None else {}
+    named = {layout.name: layout for layout in layouts}
+    return OperationSeen(operation.name, shape, named, tuple(points), moved, problems)
+
+
+class Trial:
+    """An operation under one layout."""
+
+    def __init__(self, operation: Operation, layout: Layout, expected: Sequence[Expected]) -> None:
+        self.operation, self.layout, self.expected = operation, layout, expected
+        self.mesh = make_mesh(layout.mesh, layout.axis_type)
+        self.placed = placed_by(layout, self.mesh)
+
+    def points(self) -> Iterator[tuple[Point, list[dict[str, Any]] | None]]:
+        """Both directions by one program; where that does not compile, the forward one alone."""
+        both: tuple[Direction, ...] = ("forward", "gradient") if self.operation.differentiated else ("forward",)
+        alone = forward(self.operation, self.placed)
+        explicit = self.layout.axis_type == "Explicit"
+        try:
+            program = with_gradients(self.operation, explicit, self.placed) if len(both) > 1 else alone
+            yield from self.judged(program, both)
+        except Exception as error:
+            fate, told = fate_of(error)
+            if len(both) == 1:
+                yield Point(self.layout.name, "forward", fate, told), None
+                return
+            try:
+                yield from self.judged(alone, ("forward",))
+            except Exception as first:
+                yield Point(self.layout.name, "forward", *fate_of(first)), None
+            yield Point(self.layout.name, "gradient", fate, told), None
+
+    def judged(self, program: Callable[..., Any], directions: tuple[Direction, ...]) -> list[Any]:
+        """The points of a program that compiles, and its collectives beside the first."""
+        donated = () if self.operation.donates is None else (self.operation.donates,)
+        jitted = jax.jit(lambda *given: program(given[:-1], given[-1]), donate_argnums=donated)
+        compiled, verdicts = None, list[list[Problem]]()
+        with use(self.mesh):
+            for run in self.expected:
+                placed = place(run.operands, self.layout, self.mesh)
+                given = [*placed, run.cotangent]
+                compiled = compiled or jitted.lower(*given).compile()
+                verdicts.append(self.verdicts(compiled(*given), run))
+                kept = [number for number in range(len(run.operands)) if number not in donated]
+                verdicts[-1].append(changed([(number, placed[number], run.operands[number]) for number in kept]))
+        assert compiled is not None
+        collectives = [entry.recorded() for entry in census(compiled.as_text() or "", self.layout.axes)]
+        return [
+            (self.point(direction, [(each[number], each[-1]) for each in verdicts]), None if number else collectives)
+            for number, direction in enumerate(directions)
+        ]
+
+    def point(self, direction: Direction, verdicts: Sequence[tuple[Problem, Problem]]) -> Point:
+        """What became of one direction in all runs."""
+        wrong = [f"run {run}: {told}" for run, found in enumerate(verdicts) for told, _ in found if told]
+        margin = max(margin for found in verdicts for _, margin in found)
+        first = next((run for run, found in enumerate(verdicts) if any(told for told, _ in found)), 0)
+        return Point(self.layout.name, direction, "wrong" if wrong else "right", "; ".join(wrong[:2]), margin, first)
+
+    def verdicts(self, arrays: Any, run: Expected) -> list[Problem]:
+        """What is wrong with results, and with gradients, and their margins."""
+        found = []
+        for number, part in enumerate(arrays):
+            told, margin = "", 0.0
+            for nth, (array, true) in enumerate(zip(part, run.arrays[number], strict=True)):
+                deviation = run.deviations[number][nth] if run.deviations else None
+                what = f"result {nth}" if number == 0 else f"gradient of operand {self.operation.differentiated[nth]}"
+                for copy in replicas(array):
+                    problem, by = compared(copy, np.asarray(true), deviation, what)
+                    told, margin = told or problem, max(margin, by)
+            found.append((told, margin))
+        return found
+
+
+def changed(operands: Iterable[tuple[int, jax.Array, np.ndarray]]) -> Problem:
+    """Whether a program wrote to an operand that it was not given."""
+    for number, now, was in operands:
+        if any(copy.tobytes() != was.tobytes() for copy in replicas(now)):
+            return f"operand {number} is not what it was before the program ran", 0.0
+    return "", 0.0
+
+
+def compared(saw: np.ndarray, true: np.ndarray, deviation: np.ndarray | None, what: str) -> Problem:
+    """What is wrong with an array, or nothing; and its error over its bound."""
+    if saw.shape != true.shape:
+        return f"{what}: expected shape {true.shape}, saw {saw.shape}", 0.0
+    if deviation is not None:
+        verdict = judge({what: saw}, {what: true}, {what: deviation}, "values", VACUOUS)
+        return ("" if verdict.passed else str(verdict)), verdict.margin
+    same = (saw == true) | ((saw != saw) & (true != true))
+    if np.all(same):
+        return "", 0.0
+    index = tuple(int(each) for each in np.argwhere(~same)[0])
+    count = f"{np.count_nonzero(~same):,} of {same.size:,} elements"
+    return f"{what}: {count} differ, the first at {index}: expected {true[index].item()}, saw {saw[index].item()}", 0.0
+
+
+def fate_of(error: Exception) -> tuple[Fate, str]:
+    """Whether a layout is refused, or what supports it is broken; and the first line of the message."""
+    told = " ".join(f"{type(error).__name__}: {error}".splitlines()[0].split())
+    refused = isinstance(error, REFUSALS) or type(error).__name__ in SHARDING
+    return ("refused" if refused else "broken"), told
+
+
+def wrong(seen: OperationSeen) -> Iterator[str]:
+    """A sentence for each layout and direction that is wrong or broken, those on one device first."""
+    yield from seen.problems
+    for point in seen.points:
+        if point.fate in ("wrong", "broken"):
+            yield f"{point.direction}, {point.layout}: {point.detail}"
+    if not any(point.fate == "right" for point in seen.points):
+        yield f"refused under all {len(seen.points)} layouts, the first time by: {seen.points[0].detail}"
+
+
+def noted(path: Path) -> Callable[[str], object]:
+    """Writes what runs next to a file, for whoever must tell where a process died."""
+    return lambda name: path.write_text(name, encoding="utf-8")

@@ -1,0 +1,34 @@
+"""An operation's part of a report: by layout what became of each direction, and what its program moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from meshproof.observing.seen import Seen, Unseen
+from meshproof.operations.observing import Direction, OperationSeen, Point
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+LONGEST = 200
+"""Characters of a message that are kept."""
+
+
+def operation_entry(name: str, seen: Seen[OperationSeen]) -> dict[str, Any]:
+    """The entry of one operation. ``points`` has those of each layout; a right one has no detail."""
+    if isinstance(seen, Unseen):
+        return {"id": name, "problem": seen.reason, "layouts": {}}
+    layouts: dict[str, dict[str, Any]] = {}
+    for point in seen.points:
+        layouts.setdefault(point.layout, {"collectives": seen.moved.get(point.layout)})[point.direction] = told(point)
+    return {"id": name, "problem": "; ".join(seen.problems) or None, "layouts": layouts}
+
+
+def fates(layout: Mapping[str, Any]) -> list[str]:
+    """What became of each direction of a layout's entry."""
+    return [layout[direction] for direction in DIRECTIONS if direction in layout]
+
+
+def told(point: Point) -> str:
+    """What became of one direction, in words that begin with its fate."""
+    return point.fate if point.fate == "right" else f"{point.fate}: {point.detail}"[:LONGEST]

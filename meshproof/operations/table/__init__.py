@@ -1,0 +1,22 @@
+"""The operations and stacked layers that every run with the reference implementation judges."""
+
+from __future__ import annotations
+
+from meshproof.operations import Operation
+from meshproof.operations.stacked.observing import StackedCase
+from meshproof.operations.stacked.table import stacked_cases
+from meshproof.operations.table.copies import COPIES
+from meshproof.operations.table.indexing import INDEXING
+from meshproof.operations.table.networks import NETWORKS
+from meshproof.operations.table.products import PRODUCTS
+from meshproof.operations.table.reductions import REDUCTIONS
+
+
+def operations() -> list[Operation]:
+    """Operations that training uses."""
+    return [*COPIES, *REDUCTIONS, *PRODUCTS, *INDEXING, *NETWORKS]
+
+
+def stacked_layers() -> list[StackedCase]:
+    """Layers that are stacked by each framework."""
+    return [*stacked_cases()]

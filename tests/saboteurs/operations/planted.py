@@ -1,0 +1,137 @@
+"""Operations that are right on one device, and wrong, or odd, on a mesh or of themselves."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from meshproof.operations import Operand, Operation
+from meshproof.operations.programs import current_mesh
+
+X = Operand((8, 16))
+ROWS = Operand(
+    (8,), "int32", (lambda draws, shape: draws.integers(0, 8, size=shape), lambda draws, shape: np.arange(8) * 3)
+)
+PLANTED, CAUGHT_BY = [], {}
+
+
+def plant(operation, said=None, clause="OPS-1"):
+    """An operation; ``said`` of it is a part of the message."""
+    PLANTED.append(operation)
+    CAUGHT_BY[operation.id] = {clause: said} if said else {}
+
+
+def on_a_mesh():
+    """Whether the program is traced for several devices."""
+    return current_mesh().size > 1
+
+
+def replicated_over(axis_size):
+    """Whether the mesh has an axis of that size beside another one."""
+    sizes = tuple(current_mesh().shape.values())
+    return len(sizes) > 1 and axis_size in sizes
+
+
+def drops_an_update(x, rows, new):
+    """On a mesh, an update outside the array is taken for one of the last row, and the last row is then not updated."""
+    result = x.at[rows].add(new)
+    return result.at[7].set(x[7]) if on_a_mesh() else result
+
+
+def doubles(x, y):
+    """Where a mesh has two axes of several devices, the second operand is summed over one that it is replicated on."""
+    return jnp.concatenate([x, y * (2 if replicated_over(2) and replicated_over(4) else 1)], 0)
+
+
+def loses_an_axis(x):
+    """A mesh axis of size 1 takes a dimension with it."""
+    total = x.sum(0, keepdims=True)
+    return total[0] if on_a_mesh() and replicated_over(1) else total
+
+
+@jax.custom_jvp
+def gathers(x, rows):
+    """Right forward."""
+    return x[rows]
+
+
+@gathers.defjvp
+def no_gradient(primals, tangents):
+    """Of a mesh, none goes back."""
+    (x, rows), (moved, _) = primals, tangents
+    return gathers(x, rows), moved[rows] * (0 if on_a_mesh() else 1)
+
+
+def no_gradient_anywhere(x, rows):
+    """Nor on one device, where only NumPy can tell."""
+    return jax.lax.stop_gradient(x)[rows] + 0 * x[rows]
+
+
+COUNT = [0]
+
+
+def counts_its_traces(x):
+    """Another number at each evaluation."""
+    COUNT[0] += 1
+    return x + COUNT[0]
+
+
+def hangs(x):
+    """Never ends being traced for a mesh."""
+    while on_a_mesh():
+        time.sleep(1)
+    return x
+
+
+def breaks(x):
+    """An error that is no refusal."""
+    return x + {}["missing"] if on_a_mesh() else x
+
+
+def refuses(x):
+    """Every layout of a mesh."""
+    if on_a_mesh():
+        raise NotImplementedError("no mesh is supported")
+    return x
+
+
+def scattered(x, rows, new):
+    """As NumPy: updates outside the array are dropped."""
+    result = x.copy()
+    np.add.at(result, rows[rows < 8], new[rows < 8])
+    return result
+
+
+plant(Operation("healthy_scatter", lambda x, rows, new: x.at[rows].add(new), (X, ROWS, X), scattered))
+plant(Operation("healthy_sum", lambda x: x.sum(0, keepdims=True), (X,), lambda x: x.sum(0, keepdims=True)))
+plant(
+    Operation("drops_an_update", drops_an_update, (X, ROWS, X), scattered),
+    r"forward, a=\S+ (Auto|Explicit): P.*: run 0: result 0: \d+ of 128 elements differ, the first at \(7, 0\)",
+)
+plant(
+    Operation("doubles_a_replicated_operand", doubles, (X, X), lambda x, y: np.concatenate([x, y], 0)),
+    r"forward, a=[24],b=[24] Auto: .*: expected (\S+), saw",
+)
+plant(
+    Operation("loses_an_axis", loses_an_axis, (X,), lambda x: x.sum(0, keepdims=True)),
+    r"a=(1,b=8|8,b=1) .*expected shape \(1, 16\), saw \(16,\)",
+)
+plant(
+    Operation("gather_without_gradient", gathers, (X, Operand((8,), "int32", ROWS.draws[:1])), lambda x, i: x[i]),
+    r"gradient, a=.*: run 0: gradient of operand 0: \d+ of 128 elements differ, .*, saw 0.0",
+)
+plant(
+    Operation("gradient_dropped", no_gradient_anywhere, (X, Operand((8,), "int32", ROWS.draws[:1])), lambda x, i: x[i]),
+    "run 0: gradient of operand 0 on one device: expected slope .*, saw 0",
+)
+plant(Operation("not_deterministic", counts_its_traces, (X,)), "two evaluations of the same operands differ")
+plant(
+    Operation("another_shape", lambda x: x[:7], (X,), lambda x: x), r"expected shape \(8, 16\) of NumPy, saw \(7, 16\)"
+)
+plant(Operation("hangs", hangs, (X,)), r"hangs@operations, a=.*: expected an operation under its layouts within 20 s")
+plant(Operation("breaks", breaks, (X,)), "forward, a=.*: KeyError: 'missing'")
+plant(
+    Operation("refuses", refuses, (X,)),
+    r"refused under all \d+ layouts, the first time by: NotImplementedError: no mesh",
+)

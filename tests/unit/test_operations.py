@@ -1,0 +1,123 @@
+"""Layouts cover what they must, references bound what they must, and a table that cannot be used is refused."""
+
+from itertools import product
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meshproof.operations import Operand, Operation, normal
+from meshproof.operations.layouts import MESHES, MOST, choices_of, covering, every_layout, specs_of
+from meshproof.operations.loading import TableError, load_table
+from meshproof.operations.references import Reference
+from meshproof.operations.table import operations, stacked_layers
+
+
+def test_every_spec_of_a_matrix_is_listed():
+    """Both axes on either dimension, on both in either order, or on none."""
+    assert len(list(specs_of((8, 16), (2, 4)))) == 11
+    assert len(list(specs_of((8, 16), (8,)))) == 3
+
+
+def test_a_spec_that_does_not_divide_is_left_out():
+    """Six rows are not split over four devices."""
+    assert all("b" not in spec[0] for spec in specs_of((6, 16), (2, 4)))
+
+
+def test_a_covering_has_every_pair_and_every_spec():
+    """Whatever two parts of any layout choose, some layout of the covering chooses both."""
+    layouts = every_layout([(8, 16), (16,)], (8,))
+    chosen = covering(layouts)
+
+    def pairs(those):
+        return {pair for layout in those for pair in product(choices_of(layout), repeat=2)}
+
+    assert pairs(chosen) == pairs(layouts) and len(chosen) < len(layouts) / 5
+    for place in (0, 1):
+        assert {each.specs[place] for each in chosen} == {each.specs[place] for each in layouts}
+    assert {each.mesh for each in chosen} == set(MESHES)
+    assert covering(layouts) == chosen
+
+
+def test_what_is_too_much_is_drawn_the_same_every_time():
+    """Every spec of every operand on every mesh is there."""
+    shapes = [(8, 8, 8), (8, 8, 8)]
+    layouts = every_layout(shapes, (8, 8))
+    assert layouts == every_layout(shapes, (8, 8)) and MOST / 2 < len(layouts) < 2 * MOST
+    for mesh in MESHES:
+        assert {each.specs[1] for each in layouts if each.mesh == mesh} == set(specs_of(shapes[1], mesh))
+
+
+def test_a_run_has_as_many_points_as_promised():
+    """At least 2,000 of an operation, a layout and a direction, by default."""
+    points = 0
+    for operation in operations():
+        shapes = [operand.shape for operand in operation.operands]
+        points += len(covering(every_layout(shapes, shapes[0]))) * (1 + bool(operation.differentiated))
+    assert points > 2000
+    assert len(list(stacked_layers())) > 30
+
+
+def test_a_bound_holds_for_float32_and_not_for_less():
+    """Of a softmax, float32 on one device is within its bound, and far from it in sixteen bits or with a lost term."""
+    operand = Operand((8, 16), draws=(normal,))
+
+    def softmax(x):
+        return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+    operation = Operation(
+        "softmax", lambda x: jnp.exp(x) / jnp.exp(x).sum(-1, keepdims=True), (operand,), softmax, False
+    )
+    [run] = Reference(operation).expected()
+    [true], [deviation] = run.arrays[0], run.deviations[0]
+
+    def margin(saw):
+        return np.linalg.norm(saw - true) / (6 * np.linalg.norm(deviation))
+
+    x = run.operands[0]
+    assert margin(softmax(x)) < 0.2
+    assert margin(softmax(x.astype(np.float16)).astype(np.float32)) > 1
+    assert margin(np.exp(x) / np.exp(x[:, 1:]).sum(-1, keepdims=True)) > 100
+
+
+def test_a_gradient_that_is_wrong_on_one_device_is_noticed():
+    """By the slope of the NumPy judge."""
+    import jax
+
+    operation = Operation("half", lambda x: x / 2 + jax.lax.stop_gradient(x) / 2, (Operand((8,)),), lambda x: x)
+    reference = Reference(operation)
+    assert any("expected slope" in fault for fault in reference.faults(reference.expected()))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def operations():\n    return [1]\n", "operations() lists 1, expected Operations"),
+        ("operations = None\n", "'NoneType' object is not callable"),
+        ("x = 1\n", "no operations() or stacked_layers() that lists any"),
+        ("import nothing_like_it\n", "ModuleNotFoundError"),
+        (
+            "from meshproof.operations import Operand, Operation\n\n\ndef operations():\n"
+            "    return [Operation('my op', abs, (Operand((8,)),))]\n",
+            "named 'my op', expected the like of my_op2",
+        ),
+        (
+            "from meshproof.operations import Operand, Operation\n\n\ndef operations():\n"
+            "    return [Operation('op', abs, (Operand((8,)),))] * 2\n",
+            "two are named op@operations",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(tmp_path, source, said):
+    """With its name and the reason."""
+    table = tmp_path / "my_ops.py"
+    table.write_text(source, encoding="utf-8")
+    with pytest.raises(TableError) as refused:
+        load_table(str(table))
+    assert said in str(refused.value) and f"--operations {table}" in str(refused.value)
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path):
+    """With the place where it was sought."""
+    with pytest.raises(TableError, match=r"expected a file .*my_ops\.py"):
+        load_table(str(tmp_path / "my_ops.py"))

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from meshproof.hlo.census import census
+from meshproof.hlo.errors import HloError
 from meshproof.measures.numerics import judge
 from meshproof.observing.members import origin
 from meshproof.observing.seen import Failed, Seen
@@ -21,6 +22,8 @@ from meshproof.operations.references import Expected, Reference
 
 Problem = tuple[str, float]
 """What is wrong, or an empty string; and an error over its bound."""
+
+Moved = list[dict[str, Any]] | str
 
 Fate = Literal["right", "refused", "broken", "wrong"]
 Direction = Literal["forward", "gradient"]
@@ -49,14 +52,14 @@ class Point:
 class OperationSeen:
     """An operation under all its layouts, and the shape of its first result.
 
-    ``moved`` has the collectives of each layout's program, as recorded.
+    ``moved`` has the collectives of each layout's program, as recorded, or why they cannot be counted.
     """
 
     name: str
     shape: tuple[int, ...]
     layouts: dict[str, Layout]
     points: tuple[Point, ...]
-    moved: dict[str, list[dict[str, Any]]]
+    moved: dict[str, Moved]
     problems: tuple[str, ...]
 
 
@@ -71,8 +74,9 @@ def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[st
         return Failed(f"on one device: expected a result, saw {type(error).__name__}: {error} ({origin(error)})")
     shape = expected[0].arrays[0][0].shape
     layouts = every_layout([operand.shape for operand in operation.operands], shape)
+    layouts = [layout for layout in layouts if layout.axis_type in operation.axis_types]
     layouts = layouts if exhaustive else covering(layouts)
-    points, moved = list[Point](), dict[str, list[dict[str, Any]]]()
+    points, moved = list[Point](), dict[str, Moved]()
     for layout in layouts:
         note(layout.name)
         for point, collectives in Trial(operation, layout, expected).points():
@@ -90,7 +94,7 @@ class Trial:
         self.mesh = make_mesh(layout.mesh, layout.axis_type)
         self.placed = placed_by(layout, self.mesh)
 
-    def points(self) -> Iterator[tuple[Point, list[dict[str, Any]] | None]]:
+    def points(self) -> Iterator[tuple[Point, Moved | None]]:
         """Both directions by one program; where that does not compile, the forward one alone."""
         both: tuple[Direction, ...] = ("forward", "gradient") if self.operation.differentiated else ("forward",)
         alone = forward(self.operation, self.placed)
@@ -123,7 +127,7 @@ class Trial:
                 kept = [number for number in range(len(run.operands)) if number not in donated]
                 verdicts[-1].append(changed([(number, placed[number], run.operands[number]) for number in kept]))
         assert compiled is not None
-        collectives = [entry.recorded() for entry in census(compiled.as_text() or "", self.layout.axes)]
+        collectives = counted(compiled.as_text() or "", self.layout)
         return [
             (self.point(direction, [(each[number], each[-1]) for each in verdicts]), None if number else collectives)
             for number, direction in enumerate(directions)
@@ -149,6 +153,14 @@ class Trial:
                     told, margin = told or problem, max(margin, by)
             found.append((told, margin))
         return found
+
+
+def counted(text: str, layout: Layout) -> Moved:
+    """The collectives of a compiled program."""
+    try:
+        return [entry.recorded() for entry in census(text, layout.axes)]
+    except HloError as error:
+        return str(error)
 
 
 def changed(operands: Iterable[tuple[int, jax.Array, np.ndarray]]) -> Problem:
@@ -189,6 +201,15 @@ def wrong(seen: OperationSeen) -> Iterator[str]:
             yield f"{point.direction}, {point.layout}: {point.detail}"
     if not any(point.fate == "right" for point in seen.points):
         yield f"refused under all {len(seen.points)} layouts, the first time by: {seen.points[0].detail}"
+
+
+def uncounted(seen: OperationSeen) -> Iterator[str]:
+    """A sentence for each layout whose program moves bytes that nobody knows."""
+    for layout, moved in seen.moved.items():
+        if isinstance(moved, str):
+            yield f"{layout}: the program cannot be read: {moved}"
+        elif unknown := [entry["operation"] for entry in moved if entry["bytes"] is None]:
+            yield f"{layout}: expected the bytes of {', '.join(unknown)}, saw a number that depends on the data"
 
 
 def noted(path: Path) -> Callable[[str], object]:

@@ -20,7 +20,9 @@ def operation_entry(name: str, seen: Seen[OperationSeen]) -> dict[str, Any]:
         return {"id": name, "problem": seen.reason, "layouts": {}}
     layouts: dict[str, dict[str, Any]] = {}
     for point in seen.points:
-        layouts.setdefault(point.layout, {"collectives": seen.moved.get(point.layout)})[point.direction] = told(point)
+        moved = seen.moved.get(point.layout)
+        entry = layouts.setdefault(point.layout, {"collectives": None if isinstance(moved, str) else moved})
+        entry[point.direction] = told(point)
     return {"id": name, "problem": "; ".join(seen.problems) or None, "layouts": layouts}
 
 

@@ -21,6 +21,9 @@ from meshproof.operations.programs import cotangent_of, operands_of
 IMPORTED = ("jax", "jnp", "lax", "np", "AxisType", "Mesh", "NamedSharding", "P")
 """Names that a script has."""
 
+ONE = 'Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))'
+"""The mesh of one device."""
+
 
 class NoSourceError(ValueError):
     """The source of an operation cannot be told."""
@@ -56,7 +59,7 @@ def script(operation: Operation, seen: OperationSeen, point: Point) -> str:
         *source_lines(operation.function),
         f"given = [{', '.join(map(literal, operands_of(operation, point.run)))}]",
         *program_lines(operation, seen, point, layout, names, both),
-        "one = jax.tree.leaves(jax.jit(run, static_argnums=0)(False, *given))",
+        f"with jax.set_mesh({ONE}): one = jax.tree.leaves(jax.jit(run, static_argnums=0)(False, *given))",
         f"placed = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(given, [{specs(layout)}])]",
         "with jax.set_mesh(mesh): saw = jax.tree.leaves(jax.jit(run, static_argnums=0)(True, *placed))",
         f"for s, o in ((s, o) for array, o in zip(saw, one) for s in array.addressable_shards): {check(operation)}",

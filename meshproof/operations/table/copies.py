@@ -116,5 +116,6 @@ COPIES = (
         lambda x: lax.with_sharding_constraint(x[:6] + 1, PartitionSpec("a")),
         (X,),
         lambda x: x[:6] + 1,
+        axis_types=("Auto",),
     ),
 )

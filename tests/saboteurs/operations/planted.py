@@ -96,6 +96,16 @@ def refuses(x):
     return x
 
 
+def halved(x):
+    """Sums until the data says that it is enough."""
+
+    def half(carry):
+        count, x = carry
+        return count + 1, x / 2 + 0 * x.sum(0, keepdims=True)
+
+    return jax.lax.while_loop(lambda carry: carry[0] < 8 + 0 * x[0, 0], half, (0.0, x))[1].sum(0)
+
+
 def scattered(x, rows, new):
     """As NumPy: updates outside the array are dropped."""
     result = x.copy()
@@ -124,6 +134,11 @@ plant(
 plant(
     Operation("gradient_dropped", no_gradient_anywhere, (X, Operand((8,), "int32", ROWS.draws[:1])), lambda x, i: x[i]),
     "run 0: gradient of operand 0 on one device: expected slope .*, saw 0",
+)
+plant(
+    Operation("unknown_bytes", halved, (X,), lambda x: x.sum(0) * 2.0**-8, differentiable=False),
+    "expected the bytes of all-reduce, saw a number that depends on the data",
+    "OPS-7",
 )
 plant(Operation("not_deterministic", counts_its_traces, (X,)), "two evaluations of the same operands differ")
 plant(

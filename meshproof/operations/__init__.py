@@ -51,8 +51,8 @@ class Operation:
     ``judge`` is the same function in NumPy, on float64 for operands of floats; without one the operation on one device
     is. Where ``exact``, every result is a whole number or a copy and must be equal; else within the bound that rounding
     of ``chain`` numbers explains, the longest sum of one element. ``differentiable`` operations are judged by their
-    gradients too. ``donates`` names the operand whose buffer the program may take, ``axis_types`` the kinds of axes that
-    it is run on.
+    gradients too. ``donates`` names the operand whose buffer the program may take, ``axis_types`` the kinds of axes
+    that it is run on.
     """
 
     name: str

@@ -11,6 +11,7 @@ from meshproof.commands.compare import compare
 from meshproof.commands.documents import expectations, html, spec
 from meshproof.commands.launch import PASSES_ON as ALL_AFTER
 from meshproof.commands.launch import launch
+from meshproof.commands.plan import plan
 from meshproof.commands.plots import plots
 from meshproof.commands.timing import ab, baseline
 from meshproof.commands.upgrade import bisect, upgrade
@@ -24,7 +25,7 @@ app = typer.Typer(
 )
 app.command(context_settings=PASSES_ON)(check)
 app.command(context_settings=ALL_AFTER)(launch)
-for command in (adopt, compare, upgrade, bisect, ab, census, html, plots, spec):
+for command in (adopt, compare, upgrade, bisect, ab, census, html, plan, plots, spec):
     app.command()(command)
 app.add_typer(expectations, name="expectations")
 app.add_typer(baseline, name="baseline")

@@ -17,12 +17,13 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "faults": "harness_mutants",
+    "faults": "harness_mutants published_figures",
     "system": "ab adopt bisect browser check ci_recipes conformance_compare expected_failures html_in_browser "
-    "interrupted plots_command plugin timing_plugin upgrade",
+    "interrupted plan_command plots_command plugin timing_plugin upgrade",
     "unit": "baselines compare dependencies documents environments expectations_update files html language progress "
     "ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
+    "unit/planning": "examples laws plans",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.

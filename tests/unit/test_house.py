@@ -96,6 +96,7 @@ def test_imports_keep_their_contracts():
         ("reference_impl/truth/mlp.py", "jax.numpy", "Truth is not computed by what it judges"),
         ("reference_impl/truth/optimizers.py", "optax", "Truth is not computed by what it judges"),
         ("meshproof/plots/reading.py", "meshproof.observing.session", "Pictures are drawn without JAX"),
+        ("meshproof/planning/costs.py", "meshproof.contract", "A plan is made without JAX"),
         ("meshproof/html/page.py", "meshproof.plots.drawing", "Only pictures need matplotlib"),
     ],
 )

@@ -1,0 +1,103 @@
+"""`meshproof plan`: which strategy, on which mesh, before there is a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from meshproof.commands.failing import fail
+
+Found = TypeVar("Found")
+
+
+def plan(
+    hardware: Annotated[
+        str, typer.Option(metavar="CHIP", help="v4, v5e, v5p, v6e, tpu7x, a100, h100, h200, b200, gb200.")
+    ],
+    chips: Annotated[int, typer.Option(min=1, help="How many of them.")],
+    config: Annotated[str | None, typer.Option(metavar="MODEL", help="A model by name, such as llama-70b.")] = None,
+    params: Annotated[float | None, typer.Option(help="Parameters of a model of your own, all of them.")] = None,
+    layers: Annotated[int, typer.Option(min=0, help="Its layers, all alike.")] = 0,
+    d_model: Annotated[int, typer.Option(min=0, help="The width of what goes from layer to layer.")] = 0,
+    d_ff: Annotated[int, typer.Option(min=0, help="The width inside a layer.")] = 0,
+    heads: Annotated[int, typer.Option(min=0, help="Attention heads: tensor shards divide them.")] = 0,
+    kv_heads: Annotated[int, typer.Option(min=0, help="Heads of keys and values, if fewer.")] = 0,
+    vocab: Annotated[int, typer.Option(min=0, help="Without it no logits are counted.")] = 0,
+    sequence: Annotated[int, typer.Option(min=0, help="Tokens of a sequence, which is not split.")] = 0,
+    batch_tokens: Annotated[
+        float | None, typer.Option(help="Tokens of a whole step; images for images. Default: the model's own.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="mixed (float32 at rest, bfloat16 moved), bfloat16 or float32.")
+    ] = "mixed",
+    memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
+    network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Which strategies fit, which wait for a link, and which mesh is fastest? By formulas, in less than a second.
+
+    Reckons every strategy on every mesh that splits the model and the batch evenly: bytes of a device by term, seconds
+    of products and of what each mesh axis moves. Nothing is compiled or run, and JAX is not imported; docs/planning.md
+    has the formulas and what they leave out. Exit code 0: a plan fits. 1: none does. 2: it cannot be planned.
+
+    - `meshproof plan --config llama-70b --hardware h100 --chips 64`
+
+    - `meshproof plan --hardware v5p --chips 1024 --batch-tokens 4e6 --params 175e9 --layers 96 --d-model 12288 --d-ff
+      49152`
+    """
+    from meshproof.planning.document import answer, document
+    from meshproof.planning.memory import PRECISIONS
+    from meshproof.planning.models import Model, PlanError, find_model
+    from meshproof.planning.printing import write
+    from meshproof.planning.search import Question
+    from meshproof.targets import find_chip
+    from meshproof.targets.links import find_link
+
+    try:
+        sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "kv_heads": kv_heads}
+        sizes |= {"vocabulary": vocab, "length": sequence}
+        given: dict[str, Any] = {name: value for name, value in sizes.items() if value}
+        if (config is None) == (params is None):
+            raise PlanError("expected --config MODEL, or --params with the sizes of a model of your own, and not both")
+        if config and given.keys() - {"length"}:
+            raise PlanError(f"--config {config} has sizes of its own: leave away all but --sequence")
+        model = replace(find_model(config), **given) if config else Model("the model", params or 0.0, **given)
+        if precision not in PRECISIONS:
+            raise PlanError(f"--precision {precision}: expected one of {', '.join(PRECISIONS)}")
+        chip = named("--hardware", hardware, find_chip)
+        if memory_gb is not None:
+            if memory_gb <= 0:
+                raise PlanError(f"--memory-gb {memory_gb:g}: expected a size above 0")
+            chip = replace(chip, memory=int(memory_gb * 1e9))
+        if network is not None:
+            chip = replace(chip, network_bandwidth=named("--network", network, find_link).bandwidth)
+        batch = whole("--batch-tokens", model.batch if batch_tokens is None else batch_tokens)
+        planned = answer(Question(model, chip, chips, batch, PRECISIONS[precision]))
+    except ValueError as error:
+        fail(str(error))
+    told = document(planned)
+    if as_json:
+        typer.echo(json.dumps(told, indent=1))
+    else:
+        write(told, typer.echo)
+    if not planned.fits:
+        fail(told["why_not"], 1)
+
+
+def named(option: str, name: str, find: Callable[[str], Found]) -> Found:
+    """What an option names. Raises ``ValueError`` that begins with the option."""
+    try:
+        return find(name)
+    except ValueError as error:
+        raise ValueError(f"{option} {error}") from error
+
+
+def whole(option: str, number: float) -> int:
+    """A count that may be written as 4e6. Raises ``ValueError`` for what is no whole number above 0."""
+    if number < 1 or number != int(number):
+        raise ValueError(f"{option} {number:g}: expected a whole number above 0, such as 4e6")
+    return int(number)

@@ -1,0 +1,139 @@
+"""A plan in a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from meshproof.planning.advice import duration, size
+
+SHOWN = 10
+"""Strategies in a table; JSON has all."""
+
+WIDTH = 200
+UNKNOWN = "–"
+
+
+def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
+    """What `document` made of a plan: memory by term, times, the best meshes, what more would buy, the way there."""
+    hardware, model = told["hardware"], told["model"]
+    many = "" if hardware["chips"] == hardware["devices"] else f" ({hardware['devices']:,} devices)"
+    say(
+        f"{model['name']}: {model['parameters']:.4g} parameters, {told['batch']:,} {model['unit']}s a step, "
+        f"{told['precision']}, on {hardware['chips']:,} × {hardware['chip']}{many}"
+    )
+    usable = f"{size(hardware['usable_memory'])} of {size(hardware['memory'])}"
+    say(f"a device: {usable} can be used, {hardware['peak_flops']:.4g} FLOP/s")
+    shown = list(told["strategies"][:SHOWN])
+    ladder = [plan or {"strategy": name} for name, plan in told["ladder"].items()] if hardware["devices"] > 1 else []
+    names = [plan["strategy"] for plan in ladder]
+    rows = [*ladder, *(plan for plan in shown if plan["strategy"] not in names)]
+    say("\nMemory of a device, by strategy")
+    say(table(MEMORY, (memory_row(plan) for plan in rows)))
+    say("\nA step, by strategy")
+    say(table(TIMES, (time_row(plan) for plan in rows)))
+    if told["meshes"]:
+        say("\nThe best meshes")
+        say(table(TIMES, (time_row(plan) for plan in told["meshes"])))
+        say("\nWhat more would buy")
+        say(
+            table(
+                ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's"),
+                map(bought_row, told["doublings"].items()),
+            )
+        )
+    if pipeline := told["pipeline"]:
+        say(
+            f"\nThe best pipeline: {pipeline['stages']} stages, {pipeline['microbatches']} microbatches, idle for "
+            f"{pipeline['bubble']:.1%}; {pipeline['microbatches_for_90_percent']} microbatches are busy for 90%"
+        )
+    say("\nThe way there")
+    for line in told["path"]:
+        say(f"  - {line}")
+    for line in told["warnings"]:
+        say(f"! {line}")
+
+
+MEMORY = (
+    *("strategy", "mesh", "fits", "parameters", "gradients", "moments", "activations", "kept", "recomputed"),
+    *("layer in use", "logits", "total"),
+)
+TIMES = (
+    "strategy",
+    "mesh",
+    "microbatches",
+    "products",
+    "moved",
+    "step",
+    "at least",
+    "at most",
+    "MFU",
+    "bound by",
+    "products/moved",
+)
+
+
+def memory_row(plan: Mapping[str, Any]) -> Iterable[str]:
+    """Bytes of each term. Activations are those of the plan; beside them without and with recomputation."""
+    if "memory" not in plan:
+        return (plan["strategy"], "the batch does not split")
+    held = plan["memory"]
+    amounts = [held["parameters"], held["gradients"], held["moments"], held["activations"]]
+    amounts += [
+        plan["activations_kept"],
+        plan["activations_recomputed"],
+        held["layer_in_use"],
+        held["logits"],
+        held["total"],
+    ]
+    return (plan["strategy"], mesh(plan), "yes" if plan["fits"] else "no", *map(amount, amounts))
+
+
+def time_row(plan: Mapping[str, Any]) -> Iterable[str]:
+    """Seconds, and what the step waits for."""
+    if "seconds" not in plan:
+        return (plan["strategy"], "the batch does not split")
+    took, ratio = plan["seconds"], plan["products_over_communication"]
+    count = f"{plan['microbatches']}{', recomputed' if plan['recomputes'] else ''}"
+    seconds = map(duration, (took["products"], took["communication"], took["step"], took["least"], took["most"]))
+    held = "" if plan["fits"] else " (does not fit)"
+    told = f"{plan['mfu']:.0%}", plan["bound"] + held, UNKNOWN if ratio is None else f"{ratio:.2f}"
+    return (plan["strategy"], mesh(plan), count, *seconds, *told)
+
+
+def bought_row(entry: tuple[str, Mapping[str, Any]]) -> Iterable[str]:
+    """One doubling."""
+    name, plan = entry
+    if "why_not" in plan:
+        return (name, plan["why_not"])
+    speed = f"{plan['tokens_per_second']:.4g}", f"{plan['speed_up']:.2f}"
+    return (name, plan["strategy"], mesh(plan), duration(plan["seconds"]["step"]), f"{plan['mfu']:.0%}", *speed)
+
+
+def mesh(plan: Mapping[str, Any]) -> str:
+    """Axes and sizes."""
+    return ", ".join(f"{axis}={devices}" for axis, devices in plan["mesh"].items()) or "1"
+
+
+def amount(held: float | None) -> str:
+    """Bytes, or a dash for what is not known."""
+    return UNKNOWN if held is None else size(held)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Rows as text; all but the first two columns and words are set to the right."""
+    drawn = Table(*headings, box=None, pad_edge=False, header_style="bold")
+    for column in drawn.columns[3:]:
+        column.justify = "right"
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    with console.capture() as capture:
+        console.print(drawn)
+    return "\n".join(line.rstrip() for line in chain(capture.get().splitlines()))

@@ -1,0 +1,186 @@
+"""`meshproof plan` as its user starts it: what it says, how fast, what it refuses, and that JAX is never imported."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from meshproof.cli import app
+
+FLAGSHIP = (
+    *("--params", "175e9", "--layers", "96", "--d-model", "12288", "--d-ff", "49152"),
+    *("--batch-tokens", "4e6", "--hardware", "v5p", "--chips", "1024"),
+)
+ALONE = """\
+import sys
+import time
+from meshproof.cli import app
+try:
+    app(sys.argv[1:])
+finally:
+    print(f"TOOK {time.process_time():.2f} s", file=sys.stderr)
+    heavy = {"jax", "jaxlib", "flax", "numpy", "matplotlib", "reference_impl"} & sys.modules.keys()
+    print("IMPORTED", sorted(heavy), file=sys.stderr)
+"""
+QUICK = 1.0
+
+
+def invoke(*arguments):
+    """`meshproof plan` in this process."""
+    return CliRunner().invoke(app, ["plan", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def told():
+    """The flagship question's answer as JSON."""
+    ended = invoke(*FLAGSHIP, "--json")
+    assert ended.exit_code == 0, ended.output
+    return json.loads(ended.stdout)
+
+
+def test_it_answers_in_a_second_without_jax():
+    """From the start of a process of its own, whose seconds are counted and not the clock's: others use the machine."""
+    seconds = []
+    while len(seconds) < 3 and not (seconds and seconds[-1] < QUICK):
+        command = [sys.executable, "-c", ALONE, "plan", *FLAGSHIP]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0 and "IMPORTED []" in ended.stderr, ended.stderr
+        seconds.append(float(re.search(r"TOOK ([\d.]+) s", ended.stderr)[1]))
+    assert min(seconds) < QUICK
+
+
+def test_what_is_printed_is_all_there():
+    """Memory by term, times, ranked meshes, doublings, the pipeline, the way there, and warnings with both numbers."""
+    text = invoke(*FLAGSHIP).stdout
+    for part in (
+        "the model: 1.75e+11 parameters, 4,000,000 tokens a step, mixed, on 1,024 × v5p",
+        "a device: 91.8 GB of 102 GB can be used, 4.59e+14 FLOP/s",
+        *("Memory of a device, by strategy", "A step, by strategy", "The best meshes", "What more would buy"),
+        *("2 × the batch", "4 × the batch", "2 × the chips", "4 × the chips", "The best pipeline: "),
+        "Does it fit on one device? No: parameters, gradients and moments take 2.8 TB, 91.8 GB can be used.",
+        "Does it fit if FSDP splits these over 1,024 devices? Yes: 2.73 GB each.",
+        "3,906 tokens a device, needed 850",
+        "! The batch does not divide between 1,024 devices",
+        "need 3,999,744 or 4,000,768 tokens.",
+    ):
+        assert part in text, part
+    assert re.search(r"^FSDP +the batch does not split", text, re.MULTILINE)
+    assert re.search(r"^FSDP \+ tensor parallel +data=256, tensor=4 +yes +684 MB +684 MB +1.37 GB", text, re.MULTILINE)
+
+
+def test_json_and_text_agree(told):
+    """Of the same document: each ranked mesh of one is in the other; terms add up, seconds are in their bounds."""
+    text = invoke(*FLAGSHIP).stdout
+    for plan in told["meshes"]:
+        assert ", ".join(f"{axis}={size}" for axis, size in plan["mesh"].items()) in text
+    for plan in told["strategies"]:
+        terms = [amount or 0 for name, amount in plan["memory"].items() if name != "total"]
+        assert sum(terms) == pytest.approx(plan["memory"]["total"])
+        took = plan["seconds"]
+        assert took["least"] <= took["step"] * (1 + 1e-9) <= took["most"] * (1 + 2e-9)
+        assert plan["fits"] == (plan["memory"]["total"] <= told["hardware"]["usable_memory"])
+    steps = [plan["seconds"]["step"] for plan in told["meshes"]]
+    assert [float(f"{step:.3g}") for step in steps] == sorted(float(f"{step:.3g}") for step in steps)
+    assert told["doublings"]["2 × the chips"]["speed_up"] > 1.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "--config llama-70b --hardware v9 --chips 8",
+            "--hardware 'v9' is no chip that is known here; expected one of v4",
+        ),
+        ("--config lama --hardware v5p --chips 8", "no model of this name; expected one of resnet-50"),
+        ("--hardware v5p --chips 8", "expected --config MODEL, or --params with the sizes of a model of your own"),
+        ("--config llama-70b --params 1 --hardware v5p --chips 8", "and not both"),
+        (
+            "--config llama-70b --layers 4 --hardware v5p --chips 8",
+            "has sizes of its own: leave away all but --sequence",
+        ),
+        ("--params 7e9 --hardware v5p --chips 8", "--batch-tokens 0: expected a whole number above 0, such as 4e6"),
+        ("--params 7e9 --batch-tokens 1.5 --hardware v5p --chips 8", "--batch-tokens 1.5: expected a whole number"),
+        (
+            "--config llama-70b --precision fp8 --hardware v5p --chips 8",
+            "--precision fp8: expected one of mixed, bfloat16",
+        ),
+        ("--config llama-70b --network dsl --hardware h100 --chips 8", "--network 'dsl' is no link that is known here"),
+        ("--config llama-70b --memory-gb 0 --hardware h100 --chips 8", "--memory-gb 0: expected a size above 0"),
+        ("--config llama-70b --hardware h100 --chips 7", "no mesh of 7 devices splits a batch of 512 sequences"),
+        (
+            "--params 7e9 --layers 96 --d-model 12288 --d-ff 49152 --batch-tokens 4e6 --hardware v5p --chips 8",
+            "--params 7e+09 contradicts the other sizes: 96 layers of 12288 × 49152 have 1.45e+11 to 2.319e+11",
+        ),
+    ],
+)
+def test_bad_input_is_an_error(arguments, message):
+    """One line that says what was given and what to do; exit code 2, and no table."""
+    ended = invoke(*arguments.split())
+    assert ended.exit_code == 2 and ended.stdout == ""
+    assert ended.stderr.startswith("meshproof: ") and message in ended.stderr, ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_what_fits_nowhere_is_said():
+    """By how much, on which term, and what would hold it; the tables show why. Exit code 1."""
+    ended = invoke("--config", "llama-70b", "--hardware", "h100", "--chips", 8)
+    assert ended.exit_code == 1 and "The best meshes" not in ended.stdout
+    assert re.fullmatch(
+        r"meshproof: llama-70b fits on no mesh of 8 × h100: tensor parallel \(tensor=8, .*layers recomputed\) takes "
+        r"the least, 144 GB of the 76.4 GB that can be used of a device, 67.\d GB too much; its largest term is "
+        r"moments, 70.5 GB. 16 chips would hold it \(the fewest of powers of two and three times these\)\n",
+        ended.stderr,
+    )
+
+
+def test_a_model_without_layers_is_split_by_its_batch_alone():
+    """What is not known is a dash, and named."""
+    text = invoke("--params", "7e9", "--batch-tokens", "4e6", "--hardware", "v5p", "--chips", 64).stdout
+    assert "tensor" not in text.partition("The way there")[0] and "! Activations are not counted" in text
+
+
+def test_a_chip_of_two_devices_is_counted_so():
+    """As JAX counts them."""
+    text = invoke("--config", "llama-8b", "--hardware", "tpu7x", "--chips", 64).stdout
+    assert "on 64 × tpu7x (128 devices)" in text and "data=128" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        (
+            "--config llama-8b --hardware h100 --chips 64 --network ethernet-10 --batch-tokens 524288",
+            r"FSDP over 64 devices leaves the links: 48.2 GB a step at 10 GB/s take 4.74 s, products 0.48\d? s. HSDP",
+        ),
+        (
+            "--config llama-8b --hardware h100 --chips 64",
+            r"The parameters fit on a device \(32.1 GB of 76.4 GB\), but not with their gradients \(32.1 GB\) and",
+        ),
+        (
+            "--config llama-70b --hardware v5p --chips 8192",
+            r"Too few microbatches for the best pipeline: 2 keep 2 stages busy 67% of the time; 9 would do so for 90%",
+        ),
+        (
+            "--config llama-70b --hardware v5p --chips 8192",
+            r"The batch is below the bound: 512 tokens a device, and data parallelism or FSDP alone need 850",
+        ),
+        (
+            "--config llama-8b --hardware v5e --chips 32",
+            r"32 chips are no whole torus of 16x16: axes that are not closed",
+        ),
+    ],
+)
+def test_pitfalls_are_said_before_a_run(arguments, warning):
+    """FSDP over a slow link, forgotten optimizer state, too few microbatches, a small batch: with both numbers."""
+    warnings = [line for line in invoke(*arguments.split()).stdout.splitlines() if line.startswith("! ")]
+    assert any(re.search(warning, line) for line in warnings), warnings
+
+
+@pytest.mark.parametrize("warning", ["leaves the links", "below the bound", "Too few", "parameters fit on"])
+def test_a_sound_plan_is_not_warned_of(warning):
+    """A model that fits, on links, with a large batch."""
+    text = invoke("--config", "gpt-2-medium", "--hardware", "h100", "--chips", 8).stdout
+    assert warning not in text and "So: data parallel, mesh data=8" in text

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from docs import census, expectations, faults, readme, realisations, strategies
+from docs import census, expectations, faults, planning, readme, realisations, strategies
 from meshproof.files import insert, replace_text
 from tests.saboteurs.operators.matrix import kept, table
 
@@ -23,6 +23,10 @@ MADE: dict[Part, Callable[[], str]] = {
     ("docs/expectations.md", "known"): expectations.table,
     ("docs/faults.md", "faults"): lambda: table(kept()),
     ("docs/faults.md", "by-hand"): faults.by_hand,
+    ("docs/planning.md", "chips"): planning.chip_table,
+    ("docs/planning.md", "links"): planning.link_table,
+    ("docs/planning.md", "models"): planning.model_table,
+    ("docs/planning.md", "errata"): planning.errata,
     ("docs/realisations.md", "realisations"): realisations.table,
     ("docs/strategies.md", "strategies"): strategies.table,
 }

@@ -72,7 +72,7 @@ def test_vit_1b_fits_on_sixteen_with_a_gigabyte_of_state():
 
 
 def test_vit_1b_in_four_stages_is_73_percent_busy():
-    """Told as "4 stages, 8 microbatches: 73 %" on eight A100s of 40 GB: true, if layers are recomputed so that it fits."""
+    """Told as "4 stages, 8 microbatches: 73 %" on eight A100s of 40 GB: true, if layers are recomputed to fit."""
     asked = question("vit-1b", "a100", 8, memory=40 * GB)
     kept, recomputed = (plan(asked, pipeline=4, data=2, microbatches=8, recomputes=choice) for choice in (False, True))
     assert kept.efficiency == pytest.approx(8 / 11) and not asked.fits(kept) and asked.fits(recomputed)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from meshproof.commands.failing import fail
+from meshproof.commands.plots import inline_plan
+
+if TYPE_CHECKING:
+    from meshproof.planning.document import Planned
 
 Found = TypeVar("Found")
 
@@ -36,6 +43,7 @@ def plan(
     ] = "mixed",
     memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
     network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Which strategies fit, which wait for a link, and which mesh is fastest? By formulas, in less than a second.
@@ -80,12 +88,28 @@ def plan(
     except ValueError as error:
         fail(str(error))
     told = document(planned)
+    if page:
+        write_page(page, planned, told)
     if as_json:
         typer.echo(json.dumps(told, indent=1))
     else:
         write(told, typer.echo)
     if not planned.fits:
         fail(told["why_not"], 1)
+
+
+def write_page(path: Path, planned: Planned, told: dict[str, Any]) -> None:
+    """Write the page with its pictures, whole or not at all."""
+    from meshproof.files import check_writable, replace_text
+    from meshproof.html.plans import render_plan
+
+    try:
+        check_writable(path)
+        command = shlex.join(["meshproof", *sys.argv[1:]])
+        replace_text(path, render_plan(told, inline_plan(planned), command))
+    except (ValueError, OSError) as error:
+        fail(str(error))
+    typer.echo(f"written: {path}", err=True)
 
 
 def named(option: str, name: str, find: Callable[[str], Found]) -> Found:

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meshproof.commands.failing import fail
+
+if TYPE_CHECKING:
+    from meshproof.planning.document import Planned
 
 
 class Format(StrEnum):
@@ -57,6 +60,16 @@ def inline_benchmarks(files: Sequence[Path]) -> list[tuple[str, str | None, tupl
         pictures, remarks = draw_benchmarks(files)
         found = [(each.question, inline(each) if each.figure else None, each.remarks) for each in pictures]
         return [*found, ("What is left out", None, tuple(remarks))] if remarks else found
+
+
+def inline_plan(planned: Planned) -> list[tuple[str, str | None, tuple[str, ...]]]:
+    """For the page of a plan: as `inline_benchmarks`."""
+    with _failing():
+        from meshproof.plots.inline import inline
+        from meshproof.plots.plans import draw_plan
+
+        pictures = draw_plan(planned)
+        return [(each.question, inline(each) if each.figure else None, each.remarks) for each in pictures]
 
 
 @contextmanager

@@ -5,19 +5,15 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from meshproof.comparison.differences import SIGNS as CHANGES
 from meshproof.html.differences import group_differences
 from meshproof.html.matrix import build_matrix, pair_clauses
 from meshproof.html.stacks import compare_environments, compare_packages
 from meshproof.html.strategies import build_strategies, find_failures
-from meshproof.html.units import describe_bytes, describe_change, describe_number, exact_bytes
+from meshproof.html.templating import templates
 from meshproof.html.verdict import judge
-from meshproof.report.document import SIGNS, STATUSES, describe_stack
+from meshproof.report.document import describe_stack
 
 Report = Mapping[str, Any]
 
@@ -36,7 +32,7 @@ def render_page(
     reports = [("new", new)] if old is None else [("old", old), ("new", new)]
     differences = comparison["differences"] if comparison else []
     return (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             verdict=judge(new, comparison),
@@ -57,25 +53,6 @@ def render_page(
             runs=[(age, report["run"]["finished"], _command(report)) for age, report in reports],
         )
     )
-
-
-@cache
-def _templates() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("meshproof", "html/templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {
-        "bytes": describe_bytes,
-        "exact_bytes": exact_bytes,
-        "number": describe_number,
-        "change": describe_change,
-    }
-    templates.globals |= {"SIGNS": SIGNS, "STATUSES": STATUSES, "CHANGES": CHANGES}
-    return templates
 
 
 def _idle(report: Report) -> list[tuple[str, int]]:

@@ -14,9 +14,14 @@ def efficiency(stages: float, microbatches: float, chunks: float = 1) -> float:
     return work / (work + stages - 1)
 
 
-def bubble(stages: float, microbatches: float, chunks: float = 1) -> float:
-    """The share in which it is idle: (S − 1)/(V·M + S − 1)."""
-    return (stages - 1) / (chunks * microbatches + stages - 1)
+def bubble(stages: float, microbatches: float, chunks: float = 1, has_weights: bool = False) -> float:
+    """The share in which it is idle: (S − 1)/(V·M + S − 1).
+
+    V = 1 for GPipe (section 2.3) and 1F1B; V chunks per stage for interleaved 1F1B (Narayanan et al. 2021, whose
+    (S − 1)/(V·M) is the bubble over the work, not over the whole step). If weight gradients have slots of their own, it
+    is (S − 1)/(3·V·M + S − 1), for at least S microbatches (Qi et al. 2023, ZB-H1).
+    """
+    return (stages - 1) / ((3 if has_weights else 1) * chunks * microbatches + stages - 1)
 
 
 def microbatches_for(stages: int, wanted: float = 0.9, chunks: int = 1) -> int:

@@ -42,12 +42,7 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
         say("\nThe best meshes")
         say(table(TIMES, (time_row(plan) for plan in told["meshes"])))
         say("\nWhat more would buy")
-        say(
-            table(
-                ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's"),
-                map(bought_row, told["doublings"].items()),
-            )
-        )
+        say(table(BOUGHT, map(bought_row, told["doublings"].items())))
     if pipeline := told["pipeline"]:
         say(
             f"\nThe best pipeline: {pipeline['stages']} stages, {pipeline['microbatches']} microbatches, idle for "
@@ -60,6 +55,7 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
         say(f"! {line}")
 
 
+BOUGHT = ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's")
 MEMORY = (
     *("strategy", "mesh", "fits", "parameters", "gradients", "moments", "activations", "kept", "recomputed"),
     *("layer in use", "logits", "total"),

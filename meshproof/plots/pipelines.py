@@ -15,6 +15,7 @@ from typing import Any
 
 from matplotlib.ticker import PercentFormatter
 
+from meshproof.planning.pipelining import bubble
 from meshproof.plots.drawing import ADVICE, QUIET, Picture, label_series, make_figure, markings, name_panel
 from meshproof.plots.reading import Material, Step
 from meshproof.plots.speedups import sources
@@ -23,16 +24,6 @@ NAME, QUESTION = "pipelines", "Efficiency of pipelines against microbatches"
 MEASURED = "measured: M × (what one more microbatch takes, the slope of T) / T(M), where T(M) is the time of a step"
 
 Series = list[Step]
-
-
-def bubble(stages: int, microbatches: int, chunks: int = 1, has_weights: bool = False) -> float:
-    """The share of a step in which a stage is idle: (S − 1)/(V·M + S − 1).
-
-    V = 1 for GPipe (Huang et al. 2019, section 2.3) and 1F1B; V chunks per stage for interleaved 1F1B (Narayanan et al.
-    2021, whose (S − 1)/(V·M) is the bubble over the work, not over the whole step). If weight gradients have slots of
-    their own, it is (S − 1)/(3·V·M + S − 1), for at least S microbatches (Qi et al. 2023, ZB-H1).
-    """
-    return (stages - 1) / ((3 if has_weights else 1) * chunks * microbatches + stages - 1)
 
 
 def find_series(steps: Sequence[Step]) -> list[Series]:

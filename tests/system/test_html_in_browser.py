@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from typer.testing import CliRunner
 
+from meshproof.cli import app
 from meshproof.commands.plots import inline_benchmarks
 from meshproof.html import render_page
 from tests import browser as browsers
@@ -25,10 +27,15 @@ def browser(request):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The page of one report, that of two, and one with pictures of benchmarks, as files."""
+    """The page of one report, that of two, one with pictures of benchmarks, and one of a plan, as files."""
     folder, new, old = tmp_path_factory.mktemp("pages"), new_report(), old_report()
     steps = [single_device(), *(train_step(mesh={"data": n}, seconds=n / 10) for n in (2, 8))]
     bench = save(folder / "bench.json", *steps, *(pipeline_step(n, (n + 3) / 100) for n in (4, 8, 16)))
+    asked = [
+        *["plan", "--config", "llama-70b", "--hardware", "h100", "--chips", "64", "--page"],
+        str(folder / "plan.html"),
+    ]
+    assert CliRunner().invoke(app, asked).exit_code == 0
     pages = {
         "one": render_page(new),
         "two": render_page(new, old, comparison(old, new)),
@@ -36,7 +43,7 @@ def files(tmp_path_factory):
     }
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
-    return {name: (folder / f"{name}.html").as_uri() for name in pages}
+    return {name: (folder / f"{name}.html").as_uri() for name in (*pages, "plan")}
 
 
 @pytest.fixture
@@ -67,7 +74,7 @@ def fits(page):
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-@pytest.mark.parametrize("name", ["one", "two", "timed"])
+@pytest.mark.parametrize("name", ["one", "two", "timed", "plan"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_page_fits_closed_and_open(visit, files, tmp_path, name, size):
     """No sideways scrolling at either width, with everything closed and with everything open."""

@@ -6,9 +6,16 @@ import subprocess
 import sys
 
 import pytest
+from markupsafe import escape
 from typer.testing import CliRunner
 
 from meshproof.cli import app
+from meshproof.planning.advice import size
+from meshproof.planning.document import answer
+from meshproof.planning.search import reckon
+from meshproof.plots.plans import CHIPS, LADDER, REGIMES, draw_plan
+from tests.drawn import lines
+from tests.unit.planning.plans import question
 
 FLAGSHIP = (
     *("--params", "175e9", "--layers", "96", "--d-model", "12288", "--d-ff", "49152"),
@@ -75,7 +82,7 @@ def test_json_and_text_agree(told):
     """Of the same document: each ranked mesh of one is in the other; terms add up, seconds are in their bounds."""
     text = invoke(*FLAGSHIP).stdout
     for plan in told["meshes"]:
-        assert ", ".join(f"{axis}={size}" for axis, size in plan["mesh"].items()) in text
+        assert ", ".join(f"{axis}={count}" for axis, count in plan["mesh"].items()) in text
     for plan in told["strategies"]:
         terms = [amount or 0 for name, amount in plan["memory"].items() if name != "total"]
         assert sum(terms) == pytest.approx(plan["memory"]["total"])
@@ -184,3 +191,77 @@ def test_a_sound_plan_is_not_warned_of(warning):
     """A model that fits, on links, with a large batch."""
     text = invoke("--config", "gpt-2-medium", "--hardware", "h100", "--chips", 8).stdout
     assert warning not in text and "So: data parallel, mesh data=8" in text
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of a plan on 64 H100s, and what it is made of."""
+    path = tmp_path_factory.mktemp("plan") / "plan.html"
+    asked = ("--config", "llama-70b", "--hardware", "h100", "--chips", 64)
+    ended = invoke(*asked, "--json", "--page", path)
+    assert ended.exit_code == 0 and f"written: {path}" in ended.stderr
+    return path.read_text(encoding="utf-8"), json.loads(ended.stdout)
+
+
+def test_the_page_has_all_of_it(page):
+    """Its verdict, the way there, three pictures, every table, the chip's source; nothing is fetched, no id twice."""
+    text, told = page
+    assert "<title>fits · llama-70b · Meshproof</title>" in text
+    for title in (LADDER, REGIMES, CHIPS):
+        assert f'aria-label="{title}"' in text
+    for part in (told["hardware"]["source"], *told["path"], *told["warnings"]):
+        assert str(escape(part.removeprefix("So: "))) in text, part
+    for plan in told["meshes"]:
+        assert f"<td>{', '.join(f'{axis}={count}' for axis, count in plan['mesh'].items())}</td>" in text
+    assert len(re.findall("<svg ", text)) == 3 and "mathdefault" not in text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(set(ids)) == len(ids) and not re.search(r'(?:src|href)="(?!#|data:)', text)
+
+
+def test_the_page_of_what_fits_nowhere_says_why(tmp_path):
+    """It is written all the same: the ladder shows by how much."""
+    path = tmp_path / "none.html"
+    ended = invoke("--config", "llama-70b", "--hardware", "h100", "--chips", 8, "--page", path)
+    text = path.read_text(encoding="utf-8")
+    assert ended.exit_code == 1 and "fits nowhere" in text and "its largest term is moments" in text
+    assert "no step against chips" not in text, "on 16 and more it fits"
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path):
+    """One chip, of a model without layers."""
+    path = tmp_path / "bare.html"
+    ended = invoke("--params", "1e9", "--batch-tokens", 4096, "--hardware", "v5p", "--chips", 1, "--page", path)
+    text = path.read_text(encoding="utf-8")
+    assert ended.exit_code == 0 and "no ladder: one device has nothing to split" in text
+    assert "no regimes: one device" in text
+
+
+def test_pictures_show_what_the_plan_says():
+    """Bars of each term that end at its total, a curve that is 1 where its law is, steps that fall with chips."""
+    asked = question("llama-70b", "h100", 64)
+    ladder, regimes, chips = draw_plan(answer(asked))
+    panel = ladder.figure.axes[0]
+    totals = [text.get_text() for text in panel.texts]
+    assert totals == [size(plan.memory.total) for plan in answer(asked).ladder.values()]
+    batches, ratios = lines(regimes.figure.axes[0])["FSDP"]
+    above = [ratio >= 1 for ratio in ratios].index(True)
+    assert batches[above - 1] < 64 * 2472 * 1.05 < batches[above] * 1.05, "α tokens on each of 64 devices"
+    counts, seconds = lines(chips.figure.axes[0])["the best plan"]
+    assert counts[0] == 16 and seconds == sorted(seconds, reverse=True)
+    assert seconds[counts.index(64)] == pytest.approx(reckon(asked)[0].seconds)
+
+
+def test_a_page_without_matplotlib_is_refused(monkeypatch, tmp_path):
+    """With what installs it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "meshproof.plots.plans", raising=False)
+    ended = invoke("--config", "llama-8b", "--hardware", "h100", "--chips", 8, "--page", tmp_path / "plan.html")
+    assert ended.exit_code == 2 and "pip install 'meshproof[plots]'" in ended.stderr
+
+
+def test_a_page_that_cannot_be_written_is_refused(tmp_path):
+    """With its folder."""
+    ended = invoke(
+        "--config", "llama-8b", "--hardware", "h100", "--chips", 8, "--page", tmp_path / "gone" / "plan.html"
+    )
+    assert ended.exit_code == 2 and "no file can be written in" in ended.stderr

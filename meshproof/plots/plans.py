@@ -136,9 +136,7 @@ def draw_chips(question: Question) -> Picture:
     panel.set_xticks(chips, [f"{count:,}" for count in chips])
     panel.minorticks_off()
     panel.yaxis.set_major_formatter(PLAIN)
-    panel.set_xlabel(
-        f"{question.chip.name}, {question.batch:,} {question.model.unit}s a step; beside each point its MFU"
-    )
+    panel.set_xlabel(f"{question.chip.name}; beside each point its MFU")
     panel.set_ylabel("seconds")
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     remark = "; ".join(f"{count:,}: {plan.layout.name} ({plan.layout.spelled})" for count, plan in found)

@@ -19,6 +19,13 @@ from meshproof.targets import Chip
 CRITICAL = ("tensor", "pipeline")
 """Axes whose collectives stand on the critical path: Scaling Book, "How to parallelize a Transformer"."""
 
+EXCHANGES, RECOMPUTED = 8, 3
+"""All-gathers and reduce-scatters of [t, D] that the tensor axis runs for a layer of two blocks: forward and backward;
+and again where it is recomputed, but for the one that ends the layer, whose output the backward pass does not need."""
+
+MOVED = ("gradients", "gradients and parameters", "gradients and parameters", "parameters and gradients")
+"""What the data axis moves, by the stage of ZeRO, in the order in which it moves."""
+
 READ = 3
 """How often a microbatch goes through its weights: forward, for the gradients of its input, and for their own."""
 
@@ -121,7 +128,6 @@ def memory_of(model: Model, layout: Layout, batch: int, precision: Precision) ->
     split = [layout.data if layout.zero >= least else 1 for least in (3, 2, 1)]
     widths = (precision.parameter, precision.gradient, precision.moments)
     parameters, gradients, moments = (own * width / ways for width, ways in zip(widths, split, strict=True))
-    layer = max(model.layer, model.embedding / 2) / layout.tensor * precision.moved
     tokens = batch / layout.ways / layout.microbatches
     logits = tokens * model.vocabulary / layout.tensor * 2 * FLOAT32 if model.vocabulary else None
     return Memory(
@@ -129,9 +135,21 @@ def memory_of(model: Model, layout: Layout, batch: int, precision: Precision) ->
         gradients,
         moments,
         activation_bytes(model, layout, tokens, precision),
-        layer * (2 if layout.zero == 3 else precision.moved != precision.parameter),
+        in_use_bytes(model, layout, precision),
         0.0 if model.flops else logits,
     )
+
+
+def in_use_bytes(model: Model, layout: Layout, precision: Precision) -> float:
+    """Parameters as they are computed with, where these are not those at rest; for FSDP one layer's gradient too.
+
+    FSDP that recomputes gathers a layer at a time, and again in the backward pass. One that does not keeps what it has
+    gathered until then: so the book's pages do, and compilers leave it so.
+    """
+    layer = max(model.layer, model.embedding / 2) / layout.tensor * precision.moved
+    if layout.zero < 3:
+        return layer if precision.moved != precision.parameter else 0.0
+    return layer + (layer if layout.recomputes else stage_parameters(model, layout) * precision.moved)
 
 
 def activation_bytes(model: Model, layout: Layout, tokens: float, precision: Precision) -> float | None:
@@ -180,21 +198,22 @@ def traffic_of(
     tokens = batch / layout.ways / layout.microbatches
     layers = (model.layers or 1) / layout.pipeline
     activations = tokens * model.d_model * precision.moved
-    own = stage_parameters(model, layout) * precision.moved
     if layout.tensor > 1:
         way = way_of(layout, "tensor", chip)
-        times = layers * layout.microbatches * 4 * (3 if layout.recomputes else 2)
+        times = layers * layout.microbatches * (EXCHANGES + (RECOMPUTED if layout.recomputes else 0))
         each = collectives.all_gather_seconds(activations, way.bandwidth, way.axes, layout.tensor, way.latency)
         yield Traffic("tensor", "activations", times * activations, times * each / efficiency, way)
     if layout.data > 1:
         way = way_of(layout, "data", chip)
-        moved, times = gathers_and_reductions(layout)
-        pieces = layers if layout.zero == 3 else 1
-        each = collectives.all_gather_seconds(own / pieces, way.bandwidth, way.axes, layout.data, way.latency)
-        yield Traffic("data", moved, times * own, times * pieces * each, way)
+        pieces = list(pieces_of(model, layout, precision))
+        seconds = sum(
+            times * collectives.all_gather_seconds(size, way.bandwidth, way.axes, layout.data, way.latency)
+            for size, times in pieces
+        )
+        yield Traffic("data", MOVED[layout.zero], sum(size * times for size, times in pieces), seconds, way)
     if layout.replica > 1:
         way = way_of(layout, "replica", chip)
-        size = own / layout.data
+        size = stage_parameters(model, layout) * precision.gradient / layout.data
         seconds = collectives.all_reduce_seconds(size, way.bandwidth, way.axes, layout.replica, way.latency)
         yield Traffic("replica", "gradients", 2 * size, seconds, way)
     if layout.pipeline > 1:
@@ -204,15 +223,20 @@ def traffic_of(
         yield Traffic("pipeline", "activations", times * size, seconds, way)
 
 
-def gathers_and_reductions(layout: Layout) -> tuple[str, int]:
-    """What the data axis moves, and how often a step moves all of it, each as long as an all-gather.
+def pieces_of(model: Model, layout: Layout, precision: Precision) -> Iterator[tuple[float, float]]:
+    """What the data axis gathers or scatters at once, in bytes, and how often in a step.
 
     Data parallelism all-reduces gradients once, which counts twice. ZeRO-1 reduce-scatters them once and gathers
-    parameters once. What keeps no whole gradients scatters them in every microbatch; FSDP gathers parameters in each,
-    forward and backward.
+    parameters once; ZeRO-2, which keeps no whole gradients, scatters them in every microbatch. FSDP gathers each layer
+    and scatters its gradient in every microbatch; if it recomputes, it gathers layers again in the backward pass, but
+    not the embedding.
     """
-    if layout.zero == 0:
-        return "gradients", 2
-    if layout.zero == 3:
-        return "parameters and gradients", 3 * layout.microbatches
-    return "gradients and parameters", 1 + (layout.microbatches if layout.zero == 2 else 1)
+    own, count = stage_parameters(model, layout) * precision.moved, layout.microbatches
+    if layout.zero < 3:
+        yield own, 1 + (count if layout.zero == 2 else 1)
+        return
+    layers = (model.layers or 1) / layout.pipeline
+    layer = model.layer / layout.tensor * precision.moved
+    yield layer, layers * count * (3 if layout.recomputes else 2)
+    if model.embedding:
+        yield own - layers * layer, 2 * count

@@ -50,17 +50,19 @@ def test_gpt_3_is_not_600_mb():
     assert found.layout.devices == 1024 and asked.fits(found)
     assert found.memory.parameters == pytest.approx(0.70 * GB, rel=0.01)
     assert found.memory.state == pytest.approx(2.80 * GB, rel=0.01)
-    assert found.memory.activations > 10 * found.memory.state, "which the source does not mention"
+    assert found.memory.activations > 10 * found.memory.state and found.memory.total > 70 * GB, (
+        "which the source does not mention"
+    )
 
 
-def test_gpt_3_needs_more_microbatches_than_it_can_gather_for():
-    """FSDP gathers in every microbatch: of 16, which keep 8 stages busy for 70 %, a step moves for 11 of 16 s."""
+def test_gpt_3_needs_more_microbatches_than_fsdp_can_gather_for():
+    """FSDP gathers in every microbatch: of 16, which keep 8 stages busy for 70 %, a step moves for 8 of 16 s."""
     asked = question("gpt-3-175b", "a100", 1024)
     fsdp, zero1 = (best_of(asked, Layout(zero, pipeline=8, tensor=4, data=32)) for zero in (3, 1))
     assert (fsdp.layout.microbatches, zero1.layout.microbatches) == (16, 48)
     assert fsdp.efficiency == pytest.approx(0.70, abs=0.005) and zero1.efficiency == pytest.approx(0.87, abs=0.005)
     assert pipelining.microbatches_for(8) == 63
-    assert fsdp.comms == pytest.approx(11.3, abs=0.1) and fsdp.seconds == pytest.approx(16.1, abs=0.1)
+    assert fsdp.comms == pytest.approx(7.8, abs=0.1) and fsdp.seconds == pytest.approx(16.1, abs=0.1)
     assert zero1.seconds == pytest.approx(12.9, abs=0.1) and zero1.mfu == pytest.approx(0.82, abs=0.01)
 
 

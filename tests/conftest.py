@@ -17,7 +17,7 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "faults": "harness_mutants published_figures",
+    "faults": "harness_mutants",
     "system": "ab adopt bisect browser check ci_recipes conformance_compare expected_failures html_in_browser "
     "interrupted plan_command plots_command plugin timing_plugin upgrade",
     "unit": "baselines compare dependencies documents environments expectations_update files html language progress "

@@ -3,6 +3,7 @@
 # make installed     the wheel, alone in a fresh environment: does `meshproof check` work in an empty folder?
 # make mutants       do the suites see every fault that an operator plants in a strategy?
 # make stability     twenty runs of the suites in random orders: do they all say the same?
+# make faults        1,000 faults of runs and of groups of processes, at drawn points: is nothing lost, and who is named?
 # make peers         is the model in PyTorch that the book is timed beside the same one? in an environment of its own
 # make foreign       what docs/foreign.md reports: trainers that nobody here wrote, in an environment of their own
 #
@@ -13,6 +14,7 @@
 PYTHON ?= python3
 CONSTRAINTS ?=
 WORKERS ?= auto
+SEED ?= $(shell date +%Y%j)
 ARGS ?=
 
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -24,7 +26,7 @@ ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRA
 BIN := $(ENVIRONMENT)/bin
 READY := $(ENVIRONMENT)/ready
 
-.PHONY: conformance test installed mutants stability foreign peers benchmark spec lint clean
+.PHONY: conformance test installed mutants stability faults foreign peers benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
 conformance: $(READY)
@@ -41,6 +43,9 @@ mutants: $(READY)
 
 stability: $(READY)
 	$(BIN)/python -m tests.stability 20 $(ARGS)
+
+faults: $(READY) # every day others: those of a day again with SEED
+	$(BIN)/python -m tests.run_faults --seed $(SEED) --count 1000 $(ARGS)
 
 foreign: # fails where one of them does, and only after both were asked
 	$(PYTHON) -m venv $(ENVIRONMENT)-foreign

@@ -1,0 +1,8 @@
+"""A scheduler of faults: what a run and a group of processes may meet, drawn from a seed, and judged.
+
+    python -m tests.run_faults --seed 17 --count 60
+    python -m tests.run_faults --seed 17 --fault 42
+
+The run is `reference_impl.train.train` with its run folder; the group is one of `meshproof launch`. A run must go on
+bitwise, with all that was saved, or stop with an error that names the file; a group must name the process that is lost.
+"""

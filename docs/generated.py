@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from docs import census, expectations, faults, planning, readme, realisations, strategies
+from docs import census, expectations, faults, planning, readme, realisations, sources, strategies
 from meshproof.files import insert, replace_text
 from tests.saboteurs.operators.matrix import kept, table
 
@@ -28,6 +28,7 @@ MADE: dict[Part, Callable[[], str]] = {
     ("docs/planning.md", "models"): planning.model_table,
     ("docs/planning.md", "errata"): planning.errata,
     ("docs/realisations.md", "realisations"): realisations.table,
+    ("docs/sources.md", "sources"): sources.tables,
     ("docs/strategies.md", "strategies"): strategies.table,
 }
 """What makes each part, by file and name."""

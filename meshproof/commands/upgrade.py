@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from meshproof.cases import REFERENCE
 from meshproof.children import CASE_TIMEOUT, read_seconds
 from meshproof.commands.compare import FailOn, read_classes
 from meshproof.commands.failing import INTERRUPTED, fail
@@ -47,6 +46,7 @@ def upgrade(
     Makes an environment for each stack, or uses the one it made before; runs the suites in both; compares; writes
     upgrade.html, upgrade.md and upgrade.json. Exit code 0: nothing regressed. 1: something did. 2: it cannot be told.
     """
+    from meshproof.cases import REFERENCE
     from meshproof.comparison.output import write_table
     from meshproof.environments import StackError, open_environment
     from meshproof.installation import check_folder

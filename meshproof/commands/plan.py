@@ -41,8 +41,13 @@ def plan(
     precision: Annotated[
         str, typer.Option(help="mixed (float32 at rest, bfloat16 moved), bfloat16 or float32.")
     ] = "mixed",
+    optimizer: Annotated[str, typer.Option(help="adam (two moments), momentum (one) or sgd (none).")] = "adam",
     memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
     network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(metavar="REPORT.json", help="Of a run of the suites: compare its programs."),
+    ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -58,10 +63,12 @@ def plan(
       49152`
     """
     from meshproof.planning.document import answer, document
-    from meshproof.planning.memory import PRECISIONS
+    from meshproof.planning.memory import FLOAT32, MOMENTS, PRECISIONS
     from meshproof.planning.models import Model, PlanError, find_model
     from meshproof.planning.printing import write
     from meshproof.planning.search import Question
+    from meshproof.planning.verifying import verified
+    from meshproof.report.document import read_report
     from meshproof.targets import find_chip
     from meshproof.targets.links import find_link
 
@@ -76,6 +83,9 @@ def plan(
         model = replace(find_model(config), **given) if config else Model("the model", params or 0.0, **given)
         if precision not in PRECISIONS:
             raise PlanError(f"--precision {precision}: expected one of {', '.join(PRECISIONS)}")
+        if optimizer not in MOMENTS:
+            raise PlanError(f"--optimizer {optimizer}: expected one of {', '.join(MOMENTS)}")
+        kept = replace(PRECISIONS[precision], moments=MOMENTS[optimizer] * FLOAT32)
         chip = named("--hardware", hardware, find_chip)
         if memory_gb is not None:
             if memory_gb <= 0:
@@ -84,10 +94,10 @@ def plan(
         if network is not None:
             chip = replace(chip, network_bandwidth=named("--network", network, find_link).bandwidth)
         batch = whole("--batch-tokens", model.batch if batch_tokens is None else batch_tokens)
-        planned = answer(Question(model, chip, chips, batch, PRECISIONS[precision]))
-    except ValueError as error:
+        planned = answer(Question(model, chip, chips, batch, kept))
+        told = document(planned) | (verified(planned.question, read_report(verify)) if verify else {})
+    except (ValueError, OSError) as error:
         fail(str(error))
-    told = document(planned)
     if page:
         write_page(page, planned, told)
     if as_json:

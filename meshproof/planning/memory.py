@@ -48,6 +48,10 @@ PRECISIONS = {
 which NVIDIA's datasheets give half the bfloat16 figure, and bfloat16 passes on a TPU."""
 
 
+MOMENTS = {"adam": 2, "momentum": 1, "sgd": 0}
+"""Numbers that an optimizer keeps for each parameter, in float32."""
+
+
 def training_bytes(parameters: float, width: float = FLOAT32, copies: float = COPIES) -> float:
     """Parameters, gradients and moments without a word of activations: four copies of one width."""
     return parameters * width * copies

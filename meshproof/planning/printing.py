@@ -53,6 +53,11 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
         say(f"  - {line}")
     for line in told["warnings"]:
         say(f"! {line}")
+    if "verified" in told:
+        say("\nFormula beside compiler, bytes of a device and step")
+        say(table(("case", "what", "formula", "compiler", "compiler / formula"), map(verified_row, told["verified"])))
+        for remark in told["not_verified"]:
+            say(f"not compared: {remark}")
 
 
 BOUGHT = ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's")
@@ -110,6 +115,12 @@ def bought_row(entry: tuple[str, Mapping[str, Any]]) -> Iterable[str]:
         return (name, plan["why_not"])
     speed = f"{plan['tokens_per_second']:.4g}", f"{plan['speed_up']:.2f}"
     return (name, plan["strategy"], mesh(plan), duration(plan["seconds"]["step"]), f"{plan['mfu']:.0%}", *speed)
+
+
+def verified_row(found: Mapping[str, Any]) -> Iterable[str]:
+    """One amount of one case."""
+    ratio = UNKNOWN if found["ratio"] is None else f"{found['ratio']:.4f}"
+    return (found["case"], found["what"], f"{found['formula']:,.0f}", f"{found['compiler']:,.0f}", ratio)
 
 
 def mesh(plan: Mapping[str, Any]) -> str:

@@ -78,7 +78,7 @@ def test_what_is_not_compared_is_named():
 
 def test_a_record_without_a_comparable_case_is_refused():
     """With the reason of each."""
-    with pytest.raises(PlanError, match="no case of this report can be compared: .*it has 8 devices, the question 4"):
+    with pytest.raises(PlanError, match=r"no case of this report can be compared: .*it has 8 devices, the question 4"):
         verified(asked(4), {"cases": [case()]})
     with pytest.raises(PlanError, match="it has none"):
         verified(asked(), {"cases": []})

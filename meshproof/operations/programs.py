@@ -71,7 +71,8 @@ def with_gradients(
 
         result, transposed = jax.vjp(function, *(operands[place] for place in places))
         if resharded:
-            cotangent = jax.reshard(cotangent, jax.typeof(result).sharding)
+            reshard = getattr(jax, "reshard", None) or jax.sharding.reshard  # type: ignore[attr-defined]
+            cotangent = reshard(cotangent, jax.typeof(result).sharding)
         return [result], list(transposed(cotangent.astype(result.dtype)))
 
     return run

@@ -36,7 +36,6 @@ def join(peers: Peers) -> int:
         peers.number,
         initialization_timeout=60,
         heartbeat_timeout_seconds=HEARTBEAT,
-        shutdown_timeout_seconds=HEARTBEAT,
     )
     return peers.number
 

@@ -67,10 +67,14 @@ class Subject:
         if absent:
             return NotSupported(f"the strategy has no {' and no '.join(absent)}")
         seen = self._tried(look)
+        self.agree(seen)
+        return seen
+
+    def agree(self, seen: Any = None) -> None:
+        """Of several processes: hear whether the others saw the same kind of thing, before any goes on."""
         if jax.distributed.is_initialized():
             self.looks += 1
             agree(self.case.id, self.looks, f"{type(seen).__name__}: {seen.reason}" if isinstance(seen, Unseen) else "")
-        return seen
 
     def _tried(self, look: Callable[[], T]) -> Seen[T]:
         try:

@@ -104,8 +104,10 @@ def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], S
                 jax.block_until_ready(metrics)
             compilations.append(tuple(events))
             steps.append(_numbers(subject, state, metrics))
+            subject.agree()
     except Exception as error:
         failed = Failed(f"train step {len(steps) + 1} raised {told(error)}")
+        subject.agree(failed)
         return state, failed, failed, failed
     return state, tuple(steps), tuple(losses), tuple(compilations)
 
@@ -152,8 +154,11 @@ def _later(subject: Subject, state: Any) -> Later:
                 state, metrics = subject.strategy.train_step(state, subject.batches[number % STEPS])
                 jax.block_until_ready(metrics)
             compilations.append(tuple(events))
+            subject.agree()
     except Exception as error:
-        return Later.unseen(Failed(f"train step {STEPS + len(compilations) + 1} raised {told(error)}"))
+        failed = Failed(f"train step {STEPS + len(compilations) + 1} raised {told(error)}")
+        subject.agree(failed)
+        return Later.unseen(failed)
     return Later(
         compilations=tuple(compilations),
         finite=subject.attempt(lambda: finite_state(subject.held(state))),

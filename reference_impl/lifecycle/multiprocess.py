@@ -16,6 +16,7 @@ not. So each process marks the step that it is about to take, and whoever starte
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Mapping
@@ -62,8 +63,9 @@ def initialize(*known: Any) -> None:
     """Find the others, on CPU with gloo, in bounded time."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     limits = {"initialization_timeout": PATIENCE, "heartbeat_timeout_seconds": 10, "shutdown_timeout_seconds": 10}
+    taken = inspect.signature(jax.distributed.initialize).parameters  # jax 0.7 has no limit of the last kind
     try:
-        jax.distributed.initialize(*known, **limits)  # type: ignore[arg-type]
+        jax.distributed.initialize(*known, **{name: limits[name] for name in limits if name in taken})  # type: ignore[arg-type]
     except ValueError as error:
         raise RuntimeError(
             f"no coordinator: {error} Set {ADDRESS}, {COUNT} and {NUMBER}, or start this with "

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-LAUNCH = [sys.executable, "-m", "meshproof", "launch", "-n", "2", "--timeout", "150", "--"]
+LAUNCH = [sys.executable, "-m", "meshproof", "launch", "-n", "2", "--timeout", "280", "--"]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
 
 
 def over_processes(*words):
     """The suites with these arguments in two processes."""
-    return subprocess.run([*LAUNCH, *PYTEST, *words], capture_output=True, text=True, timeout=200)
+    return subprocess.run([*LAUNCH, *PYTEST, *words], capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,7 @@ def run(tmp_path_factory):
     files = ["replicas_are_bitwise_equal", "losses_equal_truth", "shards_are_what_the_spec_implies", "runs_are_bitwise"]
     chosen = [f"suites/test_{name}{'_equal' * (name == 'runs_are_bitwise')}.py" for name in files]
     done = over_processes(*chosen, "--impl", "tests.implementations.elsewhere", "--conformance-report", path)
+    assert path.exists(), done.stdout + done.stderr
     report = json.loads(path.read_text())
     tests = {
         (clause["id"], test["case"].partition("-")[0]): (test["status"], test["message"])

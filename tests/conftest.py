@@ -40,6 +40,9 @@ LONGEST_FIRST = (
     "faults/test_harness_mutants.py",
     "system/test_real_runs.py",
     "faults/test_loaders.py",
+    "system/test_run_faults.py",
+    "system/test_distributed.py",
+    "faults/test_lost_processes.py",
 )
 """Files that take a minute or more, whole on one worker of xdist: begun last, one of them would be waited for alone."""
 

@@ -6,6 +6,7 @@ with what was meant for the next one. So all say how each look went, through JAX
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -21,6 +22,10 @@ AFTER_FAILURE = 30.0
 
 HEARTBEAT = 20
 """Seconds after which the death of a process ends the others."""
+
+
+AT_THE_DOOR = 1.0
+"""Seconds that a process may take from its last word to its end."""
 
 
 class LockstepError(BaseException):
@@ -64,6 +69,17 @@ def agree(case: str, look: int, how: str) -> None:
                 f"look {look} at {case}: process {number}: {how or 'it went well'}; process {other}: "
                 f"{said or 'it went well'}"
             )
+
+
+def leave() -> None:
+    """To be called last: process 0, which is the coordinator, goes after the others, or JAX would abort them."""
+    state = distributed.global_state
+    client: Any = state.client
+    client.key_value_set(key("the end", 0, state.process_id), "")
+    if state.process_id == 0:
+        for other in range(state.num_processes):
+            client.blocking_key_value_get(key("the end", 0, other), int(PATIENCE * 1000))
+        time.sleep(AT_THE_DOOR)
 
 
 def key(case: str, look: int, number: int) -> str:

@@ -22,7 +22,7 @@ from meshproof.files import replace_pickle
 from meshproof.launching.marks import MARKS, mark
 from meshproof.launching.peers import Peers
 from meshproof.observing.__main__ import listen
-from meshproof.observing.agreement import agree, join
+from meshproof.observing.agreement import agree, join, leave
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Failed, NotExercised
 from meshproof.observing.serving import observed
@@ -39,6 +39,7 @@ def main(implementation: str, target: str, folder: Path, peers: Peers, *names: s
         how = f"{type(seen).__name__}: {seen.reason}" if isinstance(seen, (Failed, NotExercised)) else ""
         agree(name, 0, how)
         replace_pickle(folder / f"{quote(name, safe='')}.pickle", seen)
+    leave()
 
 
 def observed_together(case: Case) -> Outcome:

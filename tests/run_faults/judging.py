@@ -131,7 +131,9 @@ class Run:
         folder = self.fresh("run", self.half)
         last = max(folder.glob("step_*"))
         files = sorted(path for path in last.rglob("*") if path.is_file() and path.stat().st_size)
-        file = files[place(fault.which, len(files))]
+        file = files[place(fault.which * 2 % 1, len(files))]
+        if fault.which < 0.5:  # else hardly a fault would meet the arrays, which are nearly all of the bytes
+            file = max(files, key=lambda path: path.stat().st_size)
         did = f"{file.relative_to(folder)}"
         match fault.kind:
             case "removed file":

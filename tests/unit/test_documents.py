@@ -69,8 +69,7 @@ def test_every_part_is_made():
     """What stands between markers in a document is made by somebody, or is known to be measured."""
     measured = {("docs/performance.md", name) for name in ("overhead", "compile-only", "growth", "workers")}
     measured |= {("docs/adapters.md", name) for name in ("false-alarms", "zoo-alarms")}
-    measured |= {("docs/adopt.md", name) for name in ("pages", "faults")}
-    measured |= {("docs/compatibility.md", "checkpoints")}
+    measured |= {("docs/adopt.md", name) for name in ("pages", "faults")} | {("docs/compatibility.md", "checkpoints")}
     found = {
         (path.relative_to(ROOT).as_posix(), name)
         for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))

@@ -97,37 +97,43 @@ class Trial:
     def points(self) -> Iterator[tuple[Point, Moved | None]]:
         """Both directions by one program; where that does not compile, the forward one alone."""
         both: tuple[Direction, ...] = ("forward", "gradient") if self.operation.differentiated else ("forward",)
-        alone = forward(self.operation, self.placed)
-        explicit = self.layout.axis_type == "Explicit"
-        try:
-            program = with_gradients(self.operation, explicit, self.placed) if len(both) > 1 else alone
-            yield from self.judged(program, both)
-        except Exception as error:
-            fate, told = fate_of(error)
-            if len(both) == 1:
-                yield Point(self.layout.name, "forward", fate, told), None
-                return
+        programs = {("forward",): forward(self.operation, self.placed)}
+        if len(both) > 1:
+            explicit = self.layout.axis_type == "Explicit"
+            programs = {both: with_gradients(self.operation, explicit, self.placed), **programs}
+        for directions, program in programs.items():
             try:
-                yield from self.judged(alone, ("forward",))
-            except Exception as first:
-                yield Point(self.layout.name, "forward", *fate_of(first)), None
-            yield Point(self.layout.name, "gradient", fate, told), None
+                compiled = self.compiled(program)
+            except Exception as error:
+                yield Point(self.layout.name, directions[-1], *fate_of(error)), None
+                continue
+            yield from self.judged(compiled, directions)
+            return
 
-    def judged(self, program: Callable[..., Any], directions: tuple[Direction, ...]) -> list[Any]:
-        """The points of a program that compiles, and its collectives beside the first."""
-        donated = () if self.operation.donates is None else (self.operation.donates,)
-        jitted = jax.jit(lambda *given: program(given[:-1], given[-1]), donate_argnums=donated)
-        compiled, verdicts = None, list[list[Problem]]()
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The operand whose buffer the program may take."""
+        return () if self.operation.donates is None else (self.operation.donates,)
+
+    def compiled(self, program: Callable[..., Any]) -> Any:
+        """The program for this layout. Raises what JAX does where it refuses the layout."""
+        jitted = jax.jit(lambda *given: program(given[:-1], given[-1]), donate_argnums=self.donated)
         with use(self.mesh):
-            for run in self.expected:
-                placed = place(run.operands, self.layout, self.mesh)
-                given = [*placed, run.cotangent]
-                compiled = compiled or jitted.lower(*given).compile()
-                verdicts.append(self.verdicts(compiled(*given), run))
-                kept = [number for number in range(len(run.operands)) if number not in donated]
-                verdicts[-1].append(changed([(number, placed[number], run.operands[number]) for number in kept]))
-        assert compiled is not None
+            return jitted.lower(*self.given(self.expected[0])).compile()
+
+    def given(self, run: Expected) -> list[Any]:
+        """What the program takes in one run."""
+        return [*place(run.operands, self.layout, self.mesh), run.cotangent]
+
+    def judged(self, compiled: Any, directions: tuple[Direction, ...]) -> list[tuple[Point, Moved | None]]:
+        """The points of a program that compiles, and its collectives beside the first. What it raises is a fault."""
         collectives = counted(compiled.as_text() or "", self.layout)
+        try:
+            with use(self.mesh):
+                verdicts = [self.verdicts(compiled, run, len(directions)) for run in self.expected]
+        except Exception as error:
+            told = f"while it ran: {fate_of(error)[1]}"
+            return [(Point(self.layout.name, direction, "broken", told), collectives) for direction in directions]
         return [
             (self.point(direction, [(each[number], each[-1]) for each in verdicts]), None if number else collectives)
             for number, direction in enumerate(directions)
@@ -140,19 +146,23 @@ class Trial:
         first = next((run for run, found in enumerate(verdicts) if any(told for told, _ in found)), 0)
         return Point(self.layout.name, direction, "wrong" if wrong else "right", "; ".join(wrong[:2]), margin, first)
 
-    def verdicts(self, arrays: Any, run: Expected) -> list[Problem]:
-        """What is wrong with results, and with gradients, and their margins."""
-        found = []
-        for number, part in enumerate(arrays):
-            told, margin = "", 0.0
-            for nth, (array, true) in enumerate(zip(part, run.arrays[number], strict=True)):
-                deviation = run.deviations[number][nth] if run.deviations else None
-                what = f"result {nth}" if number == 0 else f"gradient of operand {self.operation.differentiated[nth]}"
-                for copy in replicas(array):
-                    problem, by = compared(copy, np.asarray(true), deviation, what)
-                    told, margin = told or problem, max(margin, by)
-            found.append((told, margin))
-        return found
+    def verdicts(self, compiled: Any, run: Expected, parts: int) -> list[Problem]:
+        """What is wrong in one run: with results, with gradients where these are a second part, and with operands."""
+        given = self.given(run)
+        found = [self.verdict(number, part, run) for number, part in enumerate(compiled(*given)[:parts])]
+        kept = [number for number in range(len(run.operands)) if number not in self.donated]
+        return [*found, changed([(number, given[number], run.operands[number]) for number in kept])]
+
+    def verdict(self, number: int, part: Sequence[jax.Array], run: Expected) -> Problem:
+        """What is wrong with results (0), or with gradients (1), and the largest margin."""
+        told, margin = "", 0.0
+        for nth, (array, true) in enumerate(zip(part, run.arrays[number], strict=True)):
+            deviation = run.deviations[number][nth] if run.deviations else None
+            what = f"result {nth}" if number == 0 else f"gradient of operand {self.operation.differentiated[nth]}"
+            for copy in replicas(array):
+                problem, by = compared(copy, np.asarray(true), deviation, what)
+                told, margin = told or problem, max(margin, by)
+        return told, margin
 
 
 def counted(text: str, layout: Layout) -> Moved:

@@ -1,7 +1,9 @@
 """Layouts cover what they must, references bound what they must, and a table that cannot be used is refused."""
 
+from dataclasses import replace
 from itertools import product
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from meshproof.operations import Operand, Operation, normal
 from meshproof.operations.layouts import MESHES, MOST, choices_of, covering, every_layout, specs_of
 from meshproof.operations.loading import TableError, load_table
+from meshproof.operations.observing import changed, observe_operation
+from meshproof.operations.programs import current_mesh
 from meshproof.operations.references import Reference
 from meshproof.operations.table import operations, stacked_layers
 
@@ -82,8 +86,6 @@ def test_a_bound_holds_for_float32_and_not_for_less():
 
 def test_a_gradient_that_is_wrong_on_one_device_is_noticed():
     """By the slope of the NumPy judge."""
-    import jax
-
     operation = Operation("half", lambda x: x / 2 + jax.lax.stop_gradient(x) / 2, (Operand((8,)),), lambda x: x)
     reference = Reference(operation)
     assert any("expected slope" in fault for fault in reference.faults(reference.expected()))
@@ -121,3 +123,52 @@ def test_a_table_that_is_not_there_is_refused(tmp_path):
     """With the place where it was sought."""
     with pytest.raises(TableError, match=r"expected a file .*my_ops\.py"):
         load_table(str(tmp_path / "my_ops.py"))
+
+
+def fates(operation):
+    """What became of each direction under any layout."""
+    seen = observe_operation(operation, False, lambda layout: None)
+    return {
+        direction: {point.fate for point in seen.points if point.direction == direction}
+        for direction in ("forward", "gradient")
+    }
+
+
+@jax.custom_jvp
+def only_forward(x):
+    """Its gradient is refused."""
+    return 2 * x
+
+
+@only_forward.defjvp
+def refused(primals, tangents):
+    """On several devices."""
+    if current_mesh().size > 1:
+        raise NotImplementedError("no gradient on a mesh")
+    return only_forward(*primals), 2 * tangents[0]
+
+
+def test_a_gradient_alone_can_be_refused():
+    """The forward direction is then judged by a program of its own."""
+    operation = Operation("only_forward", only_forward, (Operand((8,)),), lambda x: 2 * x)
+    assert fates(operation) == {"forward": {"right"}, "gradient": {"refused"}}
+    wrong = replace(operation, judge=None, function=lambda x: only_forward(x) * (1 + (current_mesh().size > 1)))
+    assert fates(wrong) == {"forward": {"wrong"}, "gradient": {"refused"}}
+
+
+def test_what_fails_while_it_runs_is_broken():
+    """That is no refusal: the layout compiled."""
+
+    def fails(x):
+        if current_mesh().size > 1:
+            return jax.pure_callback(lambda x: x / {}["missing"], x, x)
+        return x
+
+    assert "broken" in fates(Operation("fails", fails, (Operand((8,)),), differentiable=False))["forward"]
+
+
+def test_an_operand_that_is_overwritten_is_noticed():
+    """What was not donated must be as before."""
+    x = jnp.arange(8.0)
+    assert changed([(0, x, np.arange(8, dtype=np.float32))]) == ("", 0.0)
+    assert "operand 0 is not what it was" in changed([(0, x, np.ones(8, np.float32))])[0]

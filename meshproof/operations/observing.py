@@ -97,11 +97,11 @@ class Trial:
     def points(self) -> Iterator[tuple[Point, Moved | None]]:
         """Both directions by one program; where that does not compile, the forward one alone."""
         both: tuple[Direction, ...] = ("forward", "gradient") if self.operation.differentiated else ("forward",)
-        programs = {("forward",): forward(self.operation, self.placed)}
+        programs = [(both[:1], forward(self.operation, self.placed))]
         if len(both) > 1:
             explicit = self.layout.axis_type == "Explicit"
-            programs = {both: with_gradients(self.operation, explicit, self.placed), **programs}
-        for directions, program in programs.items():
+            programs.insert(0, (both, with_gradients(self.operation, explicit, self.placed)))
+        for directions, program in programs:
             try:
                 compiled = self.compiled(program)
             except Exception as error:

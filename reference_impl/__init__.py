@@ -9,7 +9,7 @@ from reference_impl.cases import convolutions, experts, linen, modified, percept
 from reference_impl.forms.base import Form
 
 several_processes = (
-    *("python", "-m", "meshproof", "launch", "-n", "2", "--"),
+    *("python", "-m", "meshproof", "launch", "-n", "2", "--timeout", "300", "--"),
     *("python", "-m", "reference_impl.lifecycle.multiprocess", "1000000"),
 )
 """What trains over two processes until it is ended, and ends both where one is lost."""

@@ -85,6 +85,7 @@ class Distributed:
             check_same(everyone[0], other, number)
         named = dict(tests)
         left = list(dict.fromkeys(named[test] for test in everyone[0]["tests"]))  # in the order of process 0
+        self.say(f"over {self.peers.count} processes, before the first test: {', '.join(left)}")
         while left:
             port = self.meeting.exchange(free_port(), settings.case_timeout, "a port")[0]
             own = self.observe(settings, port, left)

@@ -59,6 +59,19 @@ def test_a_death_is_told_at_once():
     assert "process 1 exited with code 3; it marked no step; all 2 processes are ended" in run.stderr
 
 
+def test_a_launcher_that_is_ended_ends_all(tmp_path):
+    """By SIGTERM, as a scheduler or `timeout` does: nothing of it is left."""
+    code = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1], os.environ['JAX_PROCESS_ID']).write_text(str(os.ge"
+    started = subprocess.Popen([*LAUNCH, *PYTHON, f"{code}tpid())); time.sleep(99)", str(tmp_path)])
+    for _ in range(300):
+        if len(pids := [path.read_text() for path in tmp_path.iterdir()]) == 2 and all(pids):
+            break
+        time.sleep(0.1)
+    started.terminate()
+    assert started.wait(20) == 130 and len(pids) == 2
+    assert all(is_gone(int(pid)) for pid in pids)
+
+
 def test_a_limit_ends_what_marks_nothing():
     """A command that marks no step is not stuck to anybody who looks: the limit of all of it remains."""
     run = launch("--timeout", 1, *PYTHON, "import time; time.sleep(99)", limit=30)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -40,11 +41,15 @@ NAMES = ("the saved state", "the restored state")
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one case: ``problem`` is none where all is right, ``supported`` false where nothing was tried."""
+    """What became of one case: ``problem`` is none where all is right, ``supported`` false where nothing was tried.
+
+    ``begun`` says that it is tried now, or that the process ended meanwhile.
+    """
 
     case: str
     supported: bool
     problem: str | None
+    begun: bool = False
 
 
 def main(
@@ -64,7 +69,7 @@ def main(
         file, folder = answers / f"{quote(case.id, safe='')}.json", checkpoints / quote(case.id, safe="")
         if file.exists() or (selected and not selected.evaluate(named_in(case))):
             continue
-        write(file, Answer(case.id, True, f"the process that should {act} it died, or did not answer in time"))
+        write(file, Answer(case.id, True, f"the process that should {act} it died, or did not answer in time", True))
         write(file, answer(case, folder, {"save": save, "restore": restore}[act]))
         print(case.id, flush=True)
         drop_programs()
@@ -99,6 +104,7 @@ def save(subject: Subject, folder: Path) -> None:
     state = subject.fresh()
     for batch in subject.batches:
         state, _ = subject.strategy.train_step(state, batch)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that broke off
     folder.mkdir(parents=True)
     subject.strategy.save(state, folder / "checkpoint")
     replace_pickle(folder / "state.pickle", numbers(subject, state))

@@ -61,7 +61,11 @@ class Exchange:
         return self._answers(environment, "restore", folder, answers)
 
     def _answers(self, environment: Environment, act: str, folder: Path, answers: Path) -> Answers:
-        """A process that dies of a case is started again, for the next one. What is whole is not asked again."""
+        """A process that dies of a case is started again, for the next one. What is whole is not asked again; the case
+        that an earlier run broke off in is."""
+        for file in [] if (answers / WHOLE).exists() else answers.glob("*.json"):
+            if json.loads(file.read_text(encoding="utf-8"))["begun"]:
+                file.unlink()
         while not (answers / WHOLE).exists():
             known = len(list(answers.glob("*.json")))
             said, code = self._run(environment, [act, self.implementation, str(folder), str(answers)])

@@ -44,7 +44,7 @@ def plan(
     optimizer: Annotated[str, typer.Option(help="adam (two moments), momentum (one) or sgd (none).")] = "adam",
     memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
     network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
-    verify: Annotated[
+    against: Annotated[
         Path | None,
         typer.Option(metavar="REPORT.json", help="Of a run of the suites: compare its programs."),
     ] = None,
@@ -95,7 +95,7 @@ def plan(
             chip = replace(chip, network_bandwidth=named("--network", network, find_link).bandwidth)
         batch = whole("--batch-tokens", model.batch if batch_tokens is None else batch_tokens)
         planned = answer(Question(model, chip, chips, batch, kept))
-        told = document(planned) | (verified(planned.question, read_report(verify)) if verify else {})
+        told = document(planned) | (verified(planned.question, read_report(against)) if against else {})
     except (ValueError, OSError) as error:
         fail(str(error))
     if page:

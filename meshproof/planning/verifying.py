@@ -66,7 +66,7 @@ def verified(question: Question, report: Mapping[str, Any]) -> dict[str, Any]:
     """The same as data. Raises `PlanError` if no case can be compared, with the reason of each."""
     found, remarks = verify(question, report)
     if not found:
-        raise PlanError("--verify: no case of this report can be compared: " + "; ".join(remarks or ["it has none"]))
+        raise PlanError("--against: no case of this report can be compared: " + "; ".join(remarks or ["it has none"]))
     return {"verified": [asdict(each) | {"ratio": each.ratio} for each in found], "not_verified": remarks}
 
 

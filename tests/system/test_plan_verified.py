@@ -1,4 +1,4 @@
-"""`meshproof plan --verify`: formulas beside what this stack's compiler makes of the book's transformer."""
+"""`meshproof plan --against`: formulas beside what this stack's compiler makes of the book's transformer."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def report(tmp_path_factory):
 )
 def test_the_compiler_agrees(report, chips, name, near):
     """State and what moves, to what leaves of a few numbers make of so small a model; temporary memory by a factor."""
-    ended = invoke(*TOY, "--chips", chips, "--verify", report, "--json")
+    ended = invoke(*TOY, "--chips", chips, "--against", report, "--json")
     assert ended.exit_code == 0, ended.stderr
     found = {each["what"]: each["ratio"] for each in json.loads(ended.stdout)["verified"] if each["case"] == name}
     assert len(found) == 2 + (chips > 1)
@@ -51,6 +51,6 @@ def test_the_compiler_agrees(report, chips, name, near):
 
 def test_both_are_printed(report):
     """A line for each amount, and why other cases are not compared."""
-    text = invoke(*TOY, "--chips", 8, "--verify", report).stdout
+    text = invoke(*TOY, "--chips", 8, "--against", report).stdout
     assert "Formula beside compiler, bytes of a device and step" in text
     assert "not compared: fsdp-jax-gpt+remat@data=2: it has 2 devices, the question 8" in text

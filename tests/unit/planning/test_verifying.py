@@ -89,10 +89,10 @@ def test_a_file_that_is_no_report_is_an_error(tmp_path):
     path = tmp_path / "report.json"
     arguments = ("--config", "llama-8b", "--hardware", "h100", "--chips", 7, "--batch-tokens", 7 * 8192)
     path.write_text("{", encoding="utf-8")
-    ended = invoke(*arguments, "--verify", path)
+    ended = invoke(*arguments, "--against", path)
     assert ended.exit_code == 2 and "report.json" in ended.stderr
     path.write_text(json.dumps(new_report()), encoding="utf-8")
-    ended = invoke(*arguments, "--verify", path)
+    ended = invoke(*arguments, "--against", path)
     assert ended.exit_code == 2 and "no case of this report can be compared" in ended.stderr
     ended = invoke(*arguments, "--optimizer", "lion")
     assert ended.exit_code == 2 and "--optimizer lion: expected one of adam, momentum, sgd" in ended.stderr

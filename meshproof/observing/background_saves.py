@@ -16,7 +16,7 @@ from typing import Any
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.members import origin, shown, state_and_metrics, told
-from meshproof.observing.seen import Facet, Failed, Seen, Unseen
+from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.observing.state import values_of
 from meshproof.observing.subject import Subject
 
@@ -38,14 +38,20 @@ class BackgroundSaves(Facet):
 
 def observe_background_saves(subject: Subject, state: Any, folder: Path, largest: int) -> tuple[BackgroundSaves, Any]:
     """The facet, and the next state. ``largest`` are the bytes of the largest file of a whole checkpoint."""
-    saved = subject.attempt(lambda: values_of(state, subject.model), "save_async", "restore")
+    unsaid = subject.attempt(lambda: _unsaid(subject, state, folder / "full", largest // 2), "save_async", "restore")
+    if isinstance(unsaid, NotSupported):
+        return BackgroundSaves.unseen(unsaid), state
+    fresh = subject.attempt(lambda: _next(subject, state))  # a failed save may hold on to its arrays: none is donated
+    if isinstance(fresh, Unseen):
+        return BackgroundSaves(fresh, unsaid), state
+    state = fresh
+    saved = subject.attempt(lambda: values_of(state, subject.model))
     if isinstance(saved, Unseen):
-        return BackgroundSaves.unseen(saved), state
-    unsaid = subject.attempt(lambda: _unsaid(subject, state, folder / "full", largest // 2))
+        return BackgroundSaves(saved, unsaid), state
     begun = subject.attempt(lambda: _begin(subject, state, folder / "background"))
     if isinstance(begun, Unseen):
         return BackgroundSaves(begun, unsaid), state
-    further = subject.attempt(lambda: state_and_metrics(subject.strategy.train_step(state, subject.batches[0])))
+    further = subject.attempt(lambda: _next(subject, state))
 
     def restored() -> Verdict:
         begun.result()
@@ -55,7 +61,11 @@ def observe_background_saves(subject: Subject, state: Any, folder: Path, largest
     whole = subject.attempt(restored)
     if isinstance(further, Unseen):
         return BackgroundSaves(whole if isinstance(whole, Failed) else further, unsaid), state
-    return BackgroundSaves(whole, unsaid), further[0]
+    return BackgroundSaves(whole, unsaid), further
+
+
+def _next(subject: Subject, state: Any) -> Any:
+    return state_and_metrics(subject.strategy.train_step(state, subject.batches[0]))[0]
 
 
 def _begin(subject: Subject, state: Any, folder: Path) -> Any:

@@ -62,7 +62,7 @@ class Saving:
             raise TimeoutError(f"{self.folder} is not saved: expected a whole checkpoint in {timeout:g} s") from error
         except Exception as error:
             shutil.rmtree(self.folder.with_name(f"{self.folder.name}{UNFINISHED}"), ignore_errors=True)
-            raise CheckpointError(f"{self.folder} was not saved: {str(error)[:300]}") from error
+            raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
 
 
 def save(state: State, folder: Path) -> None:

@@ -82,13 +82,24 @@ def first_step(trajectory):
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws))
 def test_draws_differ_between_devices(observation, judge):
     """Devices that hold different examples MUST draw different numbers. (If the loss stays where examples change their
-    device, and changes where they change places on it, each device draws the same mask.)"""
+    device, and changes where they change places on it, each device draws the same mask; if it stays where those of two
+    devices change places, these two do.)"""
     usual, places, devices = (judge.see(getattr(observation.draws, name)) for name in ("usual", "reversed", "shard"))
     if alike(usual, devices) and not alike(usual, places):
         seen = f"expected another one than {usual:.9g} where each example moves to the next device, saw {devices:.9g}"
         places = f"where examples change places on their device it is {places:.9g}"
         advice = "fold the device's index into the key, or draw for the global batch"
         judge.fail([f"first loss: {seen}; {places}. Each device draws the same numbers: {advice}"])
+    pairs = observation.draws.pairs
+    if isinstance(pairs, tuple) and pairs and not alike(usual, places):
+        told = ", ".join(f"{one} and {other}" for one, other in pairs)
+        judge.fail(
+            [
+                f"first loss: expected another one than {usual:.9g} where the examples of two devices change places, "
+                f"saw it stay for the shards {told}. These draw the same numbers: fold each device's own index into "
+                f"the key"
+            ]
+        )
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
@@ -104,7 +115,8 @@ def test_every_shard_counts(observation, judge):
 
 @pytest.mark.clause("NUM-9", applies=draws)
 def test_draws_differ_between_steps(observation, judge):
-    """Steps MUST draw different numbers. (In the arrays of the first step, with counters and keys of the second.)"""
+    """Steps MUST draw different numbers. (In the arrays of the first step, with counters and keys of the second; and
+    with all counters moved on by 50 and by 51.)"""
     names = ("usual", "other", "reversed", "later")
     usual, other, places, later = (judge.see(getattr(observation.draws, name)) for name in names)
     if alike(usual, other) and alike(usual, places):
@@ -113,6 +125,10 @@ def test_draws_differ_between_steps(observation, judge):
         seen = f"expected another loss than {usual:.9g} with the counters and keys of the second step, saw {later:.9g}"
         advice = "keep a key or a counter in the state, and move it on in every step"
         judge.fail([f"first batch: {seen}. Each step draws the same numbers: {advice}"])
+    late = observation.draws.late
+    if isinstance(late, tuple) and alike(*late) and not alike(usual, late[0]):
+        seen = f"expected another loss than {late[0]:.9g} with its counters moved on by 51, saw {late[1]:.9g}"
+        judge.fail([f"first batch, counters moved on by 50: {seen}. From some step on each draws the same numbers"])
 
 
 @pytest.mark.clause("NUM-9", applies=draws)

@@ -57,7 +57,7 @@ def adopt(sight: Sight) -> Adoption:
         compute_dtype=dtype,
         rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
     )
-    return Adoption(sight.adapter, contract, (*questions, *about))
+    return Adoption(sight.adapter, contract, (*questions, *about, *_masks_by_name(sight)))
 
 
 def _budget(sight: Sight, layouts: Layouts) -> Budget:
@@ -83,11 +83,20 @@ def _patterns(part: Mapping[str, Leaf] | None, avoid: frozenset[str] = frozenset
 
 
 def _mask(sight: Sight) -> str | None:
-    """The field of truth values, one an example, of which some are false."""
+    """The field of truth values, for examples or their tokens, of which some are false."""
     for field, value in sight.host_batch.items():
-        if value.dtype == np.bool_ and value.ndim == 1 and not value.all():
+        if value.dtype == np.bool_ and value.ndim and not value.all():
             return field
     return None
+
+
+def _masks_by_name(sight: Sight) -> tuple[Question, ...]:
+    """A question on fields of 0 and 1 that are called masks, and are no truth values."""
+    return tuple(
+        Question("batch", f"{field}: called a mask, and of numbers: if it is one, say mask={field!r}: intended?")
+        for field, value in sight.host_batch.items()
+        if "mask" in field and value.dtype != np.bool_ and set(np.unique(value)) == {0, 1}
+    )
 
 
 def _microbatches(sight: Sight) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import jax
@@ -17,8 +18,8 @@ import numpy as np
 from meshproof.contract import Batch, ReferenceTrajectory, Step, Trajectory, leaves
 from meshproof.measures.numerics import norm, real
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
-from meshproof.observing.other_states import rekeyed, with_arrays_of, with_typed_keys
-from meshproof.observing.probes import place
+from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_typed_keys
+from meshproof.observing.probes import LATER, place
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
@@ -30,22 +31,33 @@ KEYS = 32
 """Over how many keys the mean of what a step draws is taken. Of a scalar the difference of two such means exceeds six
 of its deviations once in a million runs (Student's t with 31 degrees of freedom: one device's deviation is taken)."""
 
+MOST_SHARDS = 8
+"""Of how many every pair changes places: 28 pairs take as many steps twice."""
+
+SWAPPED = 1e-6
+"""The share of a loss within which it stays where its sums alone are in another order."""
+
 HOLDS_KEYS = NotSupported("its batches may hold the keys")
 
 
 @dataclass(frozen=True)
 class Draws(Facet):
     """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
-    place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``).
-    ``ignored`` are the shards whose rows change no bit of the first gradients (of the first update, if it shows none).
-    ``reused`` is what JAX says of a key that is used twice in a step, which it sees of typed keys alone. ``spread`` is
-    what `over_other_keys` sees, where a single device is there to compare it with."""
+    place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``); with
+    counters moved on by 50 and by 51 (``late``).
+
+    ``pairs`` are the shards, two by two, that may change places without changing it. ``ignored`` are those whose rows
+    change no bit of the first gradients (of the first update, if it shows none). ``reused`` is what JAX says of a key
+    that is used twice in a step. ``spread`` is what `over_other_keys` sees, where a single device is there to compare
+    it with."""
 
     usual: Seen[float]
     other: Seen[float]
     reversed: Seen[float]
     shard: Seen[float]
     later: Seen[float]
+    late: Seen[tuple[float, float]]
+    pairs: Seen[tuple[tuple[int, int], ...]]
     ignored: Seen[tuple[int, ...]]
     reused: Seen[tuple[str, ...]]
     spread: Seen[ReferenceTrajectory]
@@ -61,6 +73,8 @@ def observe_draws(subject: Subject) -> Draws:
         reversed=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: rows.reshape(shards, -1)[:, ::-1])),
         shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards), 2)),
         later=subject.attempt(lambda: _later(subject)),
+        late=subject.attempt(lambda: _late(subject)),
+        pairs=subject.attempt(lambda: _pairs(subject)),
         ignored=subject.attempt(lambda: _ignored(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
         spread=_spread(subject),
@@ -109,6 +123,36 @@ def _rearranged(
     if isinstance(rows, NotSupported):
         return rows
     return _loss(subject, subject.fresh(), _taken(subject.host_batches[0], order(rows.ravel(), len(rows)).ravel()))
+
+
+def _late(subject: Subject) -> tuple[float, float]:
+    first, second = (
+        _loss(subject, advanced(subject.fresh(), LATER[0] + more), subject.host_batches[0]) for more in (0, 1)
+    )
+    return first, second
+
+
+def _pairs(subject: Subject) -> tuple[tuple[int, int], ...] | NotSupported:
+    """Each pair is tried with two keys: by chance a loss stays within rounding once in ten thousand times."""
+    rows = _rows(subject, 3)
+    if isinstance(rows, NotSupported):
+        return rows
+    if len(rows) > MOST_SHARDS:
+        return NotSupported(
+            f"the batch has {len(rows)} shards, more than {MOST_SHARDS}: not every pair of them is tried"
+        )
+
+    def losses(at: np.ndarray) -> list[float]:
+        batch = _taken(subject.host_batches[0], at.ravel())
+        return [_loss(subject, rekeyed(subject.fresh(), number), batch) for number in (0, OTHER)]
+
+    usual, found = losses(rows), []
+    for one, other in combinations(range(len(rows)), 2):
+        at = rows.copy()
+        at[[one, other]] = rows[[other, one]]
+        if np.allclose(losses(at), usual, rtol=SWAPPED, atol=0):
+            found.append((one, other))
+    return tuple(found)
 
 
 def _ignored(subject: Subject) -> tuple[int, ...] | NotSupported:

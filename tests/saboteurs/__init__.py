@@ -15,6 +15,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     contexts,
     derivations,
     drawing,
+    drawing_in_loops,
     evaluating,
     experts,
     kept,

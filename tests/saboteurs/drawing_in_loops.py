@@ -1,0 +1,98 @@
+"""Faults of trainers that draw in a loop, over microbatches or over layers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from tests.healthy.idioms import Trainer
+from tests.saboteurs.drawing import Drops, drop, drops
+from tests.saboteurs.planting import plant_stranger
+
+
+class Accumulates(Drops):
+    """In four microbatches, each with a key of its own, which has no type."""
+
+    name = "healthy_accumulates"
+    microbatches_share = False
+
+    def start(self, parameters: Any) -> Any:
+        """With a key of older code."""
+        return super().start(parameters) | {"key": jax.random.PRNGKey(7)}
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients."""
+
+        def local(w: Any, key: Any, batch: Any) -> Any:
+            own = jax.random.fold_in(key, jax.lax.axis_index("data"))
+
+            def one(total: Any, given: Any) -> Any:
+                number, rows = given
+                drawn = own if self.microbatches_share else jax.random.fold_in(own, number)
+                seen = jax.value_and_grad(self.dropped)(w, rows, drawn)
+                return jax.tree.map(lambda one, other: one + other / 4, total, seen), None
+
+            rows = jax.tree.map(lambda field: field.reshape(4, -1, *field.shape[1:]), batch)
+            total, _ = jax.lax.scan(one, (0.0, jax.tree.map(jnp.zeros_like, w)), (jnp.arange(4), rows))
+            return jax.lax.pmean(total, "data")
+
+        specs = {"in_specs": (P(), P(), P("data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
+
+
+class AccumulatesByItsCount(Accumulates):
+    """A key is made in each step, from its count."""
+
+    name = "healthy_accumulates_by_its_count"
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients."""
+        return super().both(state | {"key": jax.random.PRNGKey(state["optimizer"][0].count)}, batch)
+
+    def start(self, parameters: Any) -> Any:
+        """With no key."""
+        return Trainer.start(self, parameters)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update."""
+        new, metrics = super().step(state | {"key": jax.random.PRNGKey(0)}, batch)
+        return {name: new[name] for name in state}, metrics
+
+
+class ScansLayers(Drops):
+    """Three layers of one form in a scan, each with a key of its own."""
+
+    name = "healthy_scans_layers"
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        self.loss = jax.jit(lambda state, batch: self.whole(state, batch))
+
+    def whole(self, state: Any, batch: Any) -> Any:
+        """The loss without its gradients."""
+
+        def local(w: Any, key: Any, batch: Any) -> Any:
+            own = jax.random.fold_in(key, jax.lax.axis_index("data"))
+            return jax.lax.pmean(self.dropped(w, batch, own), "data")
+
+        specs = {"in_specs": (P(), P(), P("data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        layers = jax.random.split(key, 3)
+
+        def layer(hidden: Any, own: Any) -> Any:
+            return drop(key if self.layers_share else own, jnp.tanh(hidden), self.kept), None
+
+        hidden, _ = jax.lax.scan(layer, batch["x"] @ w["hidden"], layers)
+        return jnp.mean((hidden @ w["out"] - batch["y"]) ** 2)
+
+
+plant_stranger(Accumulates())
+plant_stranger(drops("drops_alike_in_microbatches", Accumulates, microbatches_share=True), "NUM-9")
+plant_stranger(AccumulatesByItsCount())
+plant_stranger(drops("drops_alike_by_its_count", AccumulatesByItsCount, microbatches_share=True), "NUM-9")
+plant_stranger(ScansLayers())
+plant_stranger(drops("drops_alike_in_scanned_layers", ScansLayers, layers_share=True), "NUM-9")

@@ -12,6 +12,7 @@ from meshproof import pytest_plugin
 from meshproof.comparison import plugin as comparison
 from meshproof.expectations import plugin as expectations
 from meshproof.judging.spec import read_clauses
+from meshproof.run import operations
 from tests.documents import BYTES, LINES, anchors, dead_links, excess, not_indexed, options, python_blocks
 
 ROOT = Path(__file__).parents[2]
@@ -164,7 +165,7 @@ def taken():
     """The options that the suites add to pytest's."""
     found = set()
     group = SimpleNamespace(addoption=lambda name, **_: found.add(name))
-    for plugin in (pytest_plugin, expectations, comparison):
+    for plugin in (pytest_plugin, expectations, comparison, operations):
         plugin.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))
     return found
 

@@ -18,8 +18,8 @@ settings.load_profile("untimed")
 
 ANY_STACK = {
     "faults": "harness_mutants",
-    "system": "ab adopt bisect browser check ci_recipes conformance_compare expected_failures html_in_browser "
-    "interrupted plan_command plots_command plugin timing_plugin upgrade",
+    "system": "ab adopt bisect browser check ci_recipes conformance_compare distributed exchange expected_failures "
+    "html_in_browser interrupted plan_command plots_command plugin run_faults timing_plugin upgrade",
     "unit": "baselines compare dependencies documents environments expectations_update files html language progress "
     "ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",

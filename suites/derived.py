@@ -23,7 +23,7 @@ from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import Traffic, compare_traffic
+from meshproof.measures.traffic import Traffic, compare_traffic, is_sum_of_shards
 from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
 
@@ -104,7 +104,19 @@ class Theory:
                 for one in self.parameters
                 if axis in one.reduced
             ]
-            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces)
+            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, spared=self.put_together(axis))
+
+    def put_together(self, axis: str) -> int:
+        """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put
+        together by a sum over other axes: so each device reads its part of a table of positions."""
+        lines = self.case.contract.step or ()
+        summed = {line.axes for line in lines if (line.operation, line.payload) == ("all-reduce", "gradients")}
+        summed -= {line.axes for line in lines if line.operation == "all-gather"}
+        return sum(
+            int(lacking(entry.bytes or 0, entry.axes, self.case.mesh))
+            for entry in self.collectives
+            if is_sum_of_shards(entry) and entry.axes in summed and axis not in entry.axes
+        )
 
     def mismatch(
         self,
@@ -114,8 +126,10 @@ class Theory:
         operations: tuple[Operation, ...],
         pieces: list[tuple[int, set[str]]],
         most: int = 1,
+        spared: int = 0,
     ) -> Iterator[str]:
-        """A sentence if these pieces (bytes, axes) do not move over ``axis`` once, or up to ``most`` times.
+        """A sentence if these pieces (bytes, axes) do not move over ``axis`` once, or up to ``most`` times; so many
+        bytes may be ``spared``.
 
         If the budget has a line for all axes of a piece, it moves over all at once. Else it moves over one axis after
         the other, in an order that the compiler chooses: over this axis whole, or as the shard left by the others.
@@ -131,7 +145,7 @@ class Theory:
             size if axes in at_once else size // prod(mesh[other] for other in axes - {axis}) for size, axes in pieces
         )
         seen = bytes_of(self.case, own, self.collectives)
-        yield from self.judged(f"{payload} {done} over {axis}", seen, (least, whole * most), most, own)
+        yield from self.judged(f"{payload} {done} over {axis}", seen, (least - spared, whole * most), most, own)
 
     def detour(
         self, payload: str, done: str, operation: Operation, pieces: list[tuple[int, set[str]]], most: int = 1

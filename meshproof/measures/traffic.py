@@ -26,6 +26,9 @@ HALVES = ("bf16", "f16")
 SLICED = ("all-reduce + dynamic-slice", "all-reduce-start + dynamic-slice", "fusion all-reduce-scatter")
 """How a reduce-scatter ends that a compiler writes as an all-reduce, of which each device then takes its slice."""
 
+PADDED = "dynamic-update-slice + "
+"""How an all-gather begins that is a sum: of the shards of devices, each in zeros where the others have theirs."""
+
 Lane = tuple[str, tuple[str, ...]]
 """A logical operation and the mesh axes that it runs over."""
 
@@ -106,13 +109,22 @@ def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
 
     So is the reduce-scatter that XLA made of such an all-reduce, which moves less; one written by hand is what it is.
     ZeRO-1 all-reduces a gradient and then updates a slice of it. A compiler without a reduce-scatter of its own writes
-    the reduce-scatter of ZeRO-2 in the same way.
+    the reduce-scatter of ZeRO-2 in the same way. And a sum of shards in zeros, an all-gather to compilers, is the
+    all-reduce of a gradient to who reads a part of a table on each device and lists that alone.
     """
     budgeted = {line.operation for line in lines if line.axes == entry.axes}
     sliced = entry.derived or entry.realized_as.endswith(SLICED)
     if entry.operation == "reduce-scatter" and sliced and "reduce-scatter" not in budgeted and "all-reduce" in budgeted:
         return replace(entry, operation="all-reduce")
+    reduced = any(line.axes == entry.axes and line.payload == "gradients" for line in lines)
+    if is_sum_of_shards(entry) and budgeted == {"all-reduce"} and reduced:
+        return replace(entry, operation="all-reduce")
     return entry
+
+
+def is_sum_of_shards(entry: Collective) -> bool:
+    """Whether an all-gather is written as a sum in which each device has its shard, and zeros elsewhere."""
+    return entry.operation == "all-gather" and entry.realized_as.startswith(PADDED)
 
 
 def _as_float32(entry: Collective, lines: list[Communication]) -> Collective:

@@ -1,5 +1,6 @@
 """Contracts and canonical trees."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -194,6 +195,20 @@ def test_a_scatter_in_place_of_a_budgeted_sum_counts_if_the_compiler_made_it():
     lines.append(Communication("reduce-scatter", ("data",), "gradients", 8))
     both = [entry(**scattered, derived=True), entry()]
     assert [lane.exact for lane in compare_traffic(both, lines)] == [True, True]
+
+
+def test_a_sum_of_shards_is_the_budgeted_sum_of_gradients():
+    """As of a table of positions of which each device reads a part; where the budget gathers, it is a gather."""
+    shards = entry(operation="all-gather", realized_as="dynamic-update-slice + all-reduce")
+    summed = Communication("all-reduce", ("data",), "gradients", 8)
+    [lane] = compare_traffic([shards], [summed])
+    assert lane.lane[0] == "all-reduce" and lane.exact
+    for others in (
+        [summed, Communication("all-gather", ("data",), "parameters", 8)],
+        [replace(summed, payload="metrics")],
+    ):
+        lanes = compare_traffic([shards], others)
+        assert ("all-gather", 8) in [(lane.lane[0], lane.seen) for lane in lanes]
 
 
 @pytest.mark.parametrize("written", ["all-reduce + dynamic-slice", "all-reduce-start + dynamic-slice"])

@@ -30,15 +30,18 @@ class Positions:
 
     def __init__(self, data: int = 2, context: int = 4) -> None:
         self.mesh_axes = {"data": data, "context": context}
+        self.gradients = jax.jit(lambda state, batch: self.both(state, batch)[1])
+        self.train_step = jax.jit(self.step, donate_argnums=0)
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients."""
         specs = {"in_specs": (P(), P(*AXES)), "out_specs": P(), "check_vma": False}
-        both = jax.shard_map(self.local, mesh=self.mesh, **specs)  # type: ignore[call-overload]
-        self.gradients = jax.jit(lambda state, batch: both(state, batch)[1])
+        return jax.shard_map(self.local, mesh=self.mesh, **specs)(state, batch)
 
-        def step(state: Any, batch: Any) -> Any:
-            value, gradients = both(state, batch)
-            return jax.tree.map(lambda w, g: w - 0.1 * g, state, gradients), {"loss": value}
-
-        self.train_step = jax.jit(step, donate_argnums=0)
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update."""
+        value, gradients = self.both(state, batch)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, state, gradients), {"loss": value}
 
     @property
     def contract(self) -> Contract:

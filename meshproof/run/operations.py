@@ -68,7 +68,7 @@ class Operations:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One test for each operation, or for each way of stacking layers."""
-        for fixture, member in LISTED.items():
+        for fixture, member in LISTED.items() if metafunc.definition.get_closest_marker("clause") else ():
             if fixture in metafunc.fixturenames:
                 listed = getattr(self.table, member)
                 metafunc.parametrize(fixture, list(listed.values()), ids=list(listed), scope="session")
@@ -76,8 +76,9 @@ class Operations:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Drop the tests of a table that lists none of theirs."""
+        clauses = [item for item in items if item.get_closest_marker("clause")]
         idle = [
-            item for item in items if LISTED.keys() & set(getattr(item, "fixturenames", ())) and not subject_of(item)
+            item for item in clauses if LISTED.keys() & set(getattr(item, "fixturenames", ())) and not subject_of(item)
         ]
         if idle:
             config.hook.pytest_deselected(items=idle)

@@ -13,7 +13,7 @@ from tests.run_faults import groups, subject
 from tests.run_faults.schedule import Fault, place
 from tests.run_faults.subject import KEEP, STEPS, Harm, Outcome, send
 
-TYPED = ("CheckpointError", "ValueError", "OSError", "FileNotFoundError", "FileExistsError")
+TYPED = ("SaveError", "CheckpointError", "ValueError", "OSError", "FileNotFoundError", "FileExistsError")
 """Errors of a run folder."""
 
 

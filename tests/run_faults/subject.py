@@ -84,9 +84,10 @@ class Operations:
             self.counts[-1] += 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Watched(RunFolder):
-    """A run folder whose operations are counted, and whose finished saves are written down."""
+    """A run folder whose operations are counted, and whose finished saves are written down: each is waited for, so that
+    its operations are its own."""
 
     operations: Operations = None
     log: Path = None
@@ -96,6 +97,7 @@ class Watched(RunFolder):
         self.operations.counts.append(0)
         self.operations.counting = True
         super().save(strategy, state, step)
+        self.wait()
         self.operations.counting = False
         with self.log.open("a") as log:
             log.write(f"{step}\n")
@@ -128,7 +130,7 @@ def train_in(folder: Path, log: Path, harm: Harm, until: int) -> dict[str, Any]:
     operations = Operations(folder, harm)
     resume = bool(RunFolder(folder, KEEP).steps())
     opened = RunFolder.open(folder, KEEP, SETTINGS, resume)
-    kept = Watched(opened.path, opened.keep, operations, log)
+    kept = Watched(opened.path, opened.keep, operations=operations, log=log)
     operations.counting = True
     begin, state = kept.restore(FORM) if resume else (0, FORM.init(jax.random.key(0)))
     operations.counting = False

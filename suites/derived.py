@@ -104,7 +104,7 @@ class Theory:
                 for one in self.parameters
                 if axis in one.reduced
             ]
-            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, spared=self.put_together(axis))
+            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, absent=self.put_together(axis))
 
     def put_together(self, axis: str) -> int:
         """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put
@@ -126,10 +126,10 @@ class Theory:
         operations: tuple[Operation, ...],
         pieces: list[tuple[int, set[str]]],
         most: int = 1,
-        spared: int = 0,
+        absent: int = 0,
     ) -> Iterator[str]:
         """A sentence if these pieces (bytes, axes) do not move over ``axis`` once, or up to ``most`` times; so many
-        bytes may be ``spared``.
+        bytes may be ``absent``.
 
         If the budget has a line for all axes of a piece, it moves over all at once. Else it moves over one axis after
         the other, in an order that the compiler chooses: over this axis whole, or as the shard left by the others.
@@ -145,7 +145,7 @@ class Theory:
             size if axes in at_once else size // prod(mesh[other] for other in axes - {axis}) for size, axes in pieces
         )
         seen = bytes_of(self.case, own, self.collectives)
-        yield from self.judged(f"{payload} {done} over {axis}", seen, (least - spared, whole * most), most, own)
+        yield from self.judged(f"{payload} {done} over {axis}", seen, (least - absent, whole * most), most, own)
 
     def detour(
         self, payload: str, done: str, operation: Operation, pieces: list[tuple[int, set[str]]], most: int = 1

@@ -81,7 +81,8 @@ def test_an_entry_of_the_compilation_cache_is_written_whole(tmp_path):
 def test_a_mesh_of_other_axes_is_refused():
     """Where ``mesh_axes`` are not those of ``mesh``, no fact could be charged to an axis."""
     strategy = next(case.strategy for case in load_cases("reference_impl") if case.id == "data_parallel-jax-mlp@data=8")
-    seen = observed(Case("odd", strategy, {"data": 2, "model": 4}, "cpu"))
+    case = Case("odd", strategy, {"data": 2, "model": 4}, "cpu")
+    seen = observed(case, [case])
     assert "mesh_axes is {'data': 2, 'model': 4}, but mesh has the axes {'data': 8}" in seen.reason
 
 

@@ -7,6 +7,7 @@ the arrays of this one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -232,7 +233,8 @@ def _reused(subject: Subject) -> tuple[str, ...]:
 
 def _reuse(step: Callable[..., Any], state: Any, batch: Any) -> str:
     """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing."""
-    with jax.debug_key_reuse(True):
+    with jax.debug_key_reuse(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of keys without a type, which nobody but this asked for
         try:
             jax.make_jaxpr(step)(state, batch)
         except jax.errors.KeyReuseError as error:

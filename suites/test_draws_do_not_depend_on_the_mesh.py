@@ -91,7 +91,7 @@ def test_draws_differ_between_devices(observation, judge):
         advice = "fold the device's index into the key, or draw for the global batch"
         judge.fail([f"first loss: {seen}; {places}. Each device draws the same numbers: {advice}"])
     pairs = observation.draws.pairs
-    if isinstance(pairs, tuple) and pairs and not alike(usual, places):
+    if isinstance(pairs, tuple) and pairs:
         told = ", ".join(f"{one} and {other}" for one, other in pairs)
         judge.fail(
             [
@@ -116,7 +116,7 @@ def test_every_shard_counts(observation, judge):
 @pytest.mark.clause("NUM-9", applies=draws)
 def test_draws_differ_between_steps(observation, judge):
     """Steps MUST draw different numbers. (In the arrays of the first step, with counters and keys of the second; and
-    with all counters moved on by 50 and by 51.)"""
+    with all counters moved on by 50 and more.)"""
     names = ("usual", "other", "reversed", "later")
     usual, other, places, later = (judge.see(getattr(observation.draws, name)) for name in names)
     if alike(usual, other) and alike(usual, places):
@@ -126,8 +126,8 @@ def test_draws_differ_between_steps(observation, judge):
         advice = "keep a key or a counter in the state, and move it on in every step"
         judge.fail([f"first batch: {seen}. Each step draws the same numbers: {advice}"])
     late = observation.draws.late
-    if isinstance(late, tuple) and alike(*late) and not alike(usual, late[0]):
-        seen = f"expected another loss than {late[0]:.9g} with its counters moved on by 51, saw {late[1]:.9g}"
+    if isinstance(late, tuple) and all(alike(late[0], each) for each in late) and not alike(usual, late[0]):
+        seen = f"expected other losses than {late[0]:.9g} in the {len(late) - 1} steps after it, saw none"
         judge.fail([f"first batch, counters moved on by 50: {seen}. From some step on each draws the same numbers"])
 
 

@@ -92,6 +92,18 @@ class DropsByItsCount(Drops):
         return super().both(state | {"key": jax.random.fold_in(state["key"], count)}, batch)
 
 
+class DropsPaths(Drops):
+    """Whole examples leave out their hidden layer, few of them: two devices often leave out none."""
+
+    name = "healthy_drops_paths"
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        hidden = jnp.tanh(batch["x"] @ w["hidden"])
+        kept = jax.random.bernoulli(key, self.kept, (len(hidden), 1))
+        return jnp.mean((jnp.where(kept, hidden / self.kept, 0) @ w["out"] - batch["y"]) ** 2)
+
+
 class Noise(Trainer):
     """Adds noise to its gradients, which no loss of the same step shows."""
 
@@ -213,6 +225,9 @@ plant_stranger(drops("healthy_drops_most", kept=0.2))
 plant_stranger(drops("drops_most_and_sums", kept=0.2, reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
+plant_stranger(DropsPaths())
+plant_stranger(drops("healthy_drops_few_paths", DropsPaths, kept=0.97))
+plant_stranger(drops("paths_alike_on_two_devices", DropsPaths, devices_alike=2), "NUM-9")
 plant_stranger(drops("drops_alike_on_two_devices", devices_alike=2), "NUM-9")
 plant_stranger(drops("drops_alike_late", DropsByItsCount), "NUM-9")
 plant_stranger(drops("drops_alike_in_steps", moves_on=False), "NUM-9")

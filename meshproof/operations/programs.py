@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 import jax
-import ml_dtypes
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -21,8 +20,7 @@ Arrays = Sequence[Any]
 def drawn(operand: Operand, which: int, seed: int) -> np.ndarray:
     """The values of an operand in the run of that number."""
     draw = operand.draws[which % len(operand.draws)]
-    dtype = np.dtype(getattr(ml_dtypes, operand.dtype, operand.dtype))
-    return np.asarray(draw(np.random.default_rng([seed, which]), operand.shape)).astype(dtype)
+    return np.asarray(draw(np.random.default_rng([seed, which]), operand.shape)).astype(operand.dtype)
 
 
 def runs_of(operation: Operation) -> int:

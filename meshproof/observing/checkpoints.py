@@ -90,7 +90,7 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
     )
     further = subject.attempt(lambda: _further(subject, state))
     if isinstance(further, Unseen):
-        return replace(seen, continued=further), state
+        return replace(seen, continued=further, background=BackgroundSaves.unseen(further)), state
     continued = subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1]))
     largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
     background, state = observe_background_saves(subject, further[0], folder, largest)

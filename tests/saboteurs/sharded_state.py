@@ -94,7 +94,7 @@ class WholeGradients(JaxForm):
 plant(
     "zero1_not_gathered", Unchecked, zero1_shard_map.PAGE, DATA, "COM-3", "NUM-3", "NUM-6", update=keeps_what_it_updated
 )
-plant("zero1_gathered_twice", Manual, zero1_shard_map.PAGE, DATA, "COM-3", "COM-11", update=gathers_old_and_new)
+plant("zero1_gathered_twice", Unchecked, zero1_shard_map.PAGE, DATA, "COM-3", "COM-11", update=gathers_old_and_new)
 plant("zero1_other_shard", Manual, zero1_shard_map.PAGE, DATA, "NUM-3", update=updates_by_the_neighbours_gradient)
 plant(
     "zero1_momentum_on_other_axis", storing(optimizer=Mapping(mlp="data")), zero1.PAGE, DATA, "SHD-2", "SHD-3", "MEM-1"

@@ -23,6 +23,9 @@ PLANTED: list[Any] = []
 """Every strategy, in the order in which it was planted."""
 
 
+UNSAVED: dict[str, None] = dict.fromkeys(("save", "save_async", "restore"))
+"""Members that a fault of anything else goes without: checkpoints are a third of what judging it would take."""
+
 Unchecked = partial(Manual, check_vma=False)
 """The manual form without JAX's own check that replicated outputs are replicated: faults reach the suites."""
 
@@ -54,6 +57,8 @@ def plant(
         )
     if another_case and not others:
         raise ValueError(f"{case}: another_case=True, but no other case of {name} is planted before it")
+    if caught_by and not any(clause.startswith("CKP") for clause in caught_by):
+        vars(planted).update(UNSAVED)
     PLANTED.append(planted)
     CAUGHT_BY[case] = set(caught_by)
 

@@ -15,6 +15,7 @@ from typing import Any
 from reference_impl.forms.base import Form
 from reference_impl.forms.manual import ShardMapped
 from reference_impl.forms.pmap import Pmap
+from tests.saboteurs.planting import UNSAVED
 
 Members = dict[str, Any]
 Operator = Callable[[Form], Members | None]
@@ -57,7 +58,7 @@ def mutant(form: Form, name: str, members: Members) -> Form:
     """
     given = {field.name: getattr(form, field.name) for field in fields(form)}
     given["variant"] = f"{form.variant}.{name}" if form.variant else name
-    own = {key: value for key, value in members.items() if key not in given}
+    own = UNSAVED | {key: value for key, value in members.items() if key not in given}
     for program in PROGRAMS.difference(*(REACHED.get(member, PROGRAMS) for member in members)):
         if isinstance(getattr(type(form), program, None), cached_property):
             own[program] = property(lambda _, program=program: getattr(form, program))

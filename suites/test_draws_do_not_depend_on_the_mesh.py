@@ -5,6 +5,7 @@ import pytest
 
 from meshproof.measures.numerics import MULTIPLE, agree, norm
 from meshproof.observing.draws import KEYS
+from meshproof.observing.key_streams import again, moves_on
 from meshproof.observing.seen import NotSupported
 
 from .applicability import both, brings_truth, distributed, draws, on_one_device, unless
@@ -56,21 +57,23 @@ def test_draws_are_distributed_as_on_one_device(observation, judge):
         seen |= {f"gradient of {path}": gradients[path] for path in truth.gradients if path in gradients}
     if all(np.allclose(run, first_step(truth)[what], **SAME) for what, run in seen.items()):
         return
-    spread = {"one device": judge.see(alone.spread), "the mesh": judge.see(observation.draws.spread)}
-    means = {where: first_step(each.value) for where, each in spread.items()}
-    deviations = first_step(spread["one device"].rounding)
+    one, mesh = judge.see(alone.spread), judge.see(observation.draws.spread)
     problems = []
-    for what, one in means["one device"].items():
-        mesh = means["the mesh"][what]
-        far = norm(mesh - one)
-        near = norm(deviations[what]) * np.sqrt(2 / KEYS)  # of the mesh's own a sum would widen it
-        if far > MULTIPLE * near and not np.allclose(mesh, one, **SAME):
-            times = norm(mesh) / (norm(one) or 1)
+    for what, expected in one.mean.items():
+        far = norm(mesh.mean[what] - expected)
+        near = norm(one.deviation[what]) * np.sqrt(2 / KEYS)  # of the mesh's own a sum would widen it
+        if far > MULTIPLE * near and not any(np.allclose(*pair, **SAME) for pair in seldom(what, mesh, one)):
+            times = norm(mesh.mean[what]) / (norm(expected) or 1)
             problems.append(
                 f"{what}: its mean over {KEYS} keys is {far / near if near else np.inf:.3g} deviations from that on "
                 f"one device, expected at most {MULTIPLE:g}; its length is {times:.3g} times that"
             )
     judge.clear(problems)
+
+
+def seldom(what, *spreads):
+    """The medians, which are of no draws where most keys draw nothing that counts, and the means."""
+    return zip(*((spread.median[what], spread.mean[what]) for spread in spreads), strict=True)
 
 
 def first_step(trajectory):
@@ -121,14 +124,22 @@ def test_draws_differ_between_steps(observation, judge):
     usual, other, places, later = (judge.see(getattr(observation.draws, name)) for name in names)
     if alike(usual, other) and alike(usual, places):
         judge.see(NotSupported("neither other keys nor other places of the examples change its loss"))
-    if alike(usual, later):
+    keys, late_keys = (getattr(observation.draws, name) for name in ("keys", "late_keys"))
+    if alike(usual, later) and not differ(keys):
         seen = f"expected another loss than {usual:.9g} with the counters and keys of the second step, saw {later:.9g}"
         advice = "keep a key or a counter in the state, and move it on in every step"
         judge.fail([f"first batch: {seen}. Each step draws the same numbers: {advice}"])
     late = observation.draws.late
     if isinstance(late, tuple) and all(alike(late[0], each) for each in late) and not alike(usual, late[0]):
+        if differ(late_keys):
+            return
         seen = f"expected other losses than {late[0]:.9g} in the {len(late) - 1} steps after it, saw none"
         judge.fail([f"first batch, counters moved on by 50: {seen}. From some step on each draws the same numbers"])
+
+
+def differ(keys):
+    """Whether steps are known to draw by other keys: a loss that stays has nothing that is dropped."""
+    return isinstance(keys, tuple) and moves_on(keys)
 
 
 @pytest.mark.clause("NUM-9", applies=draws)
@@ -139,4 +150,38 @@ def test_no_key_is_used_twice(observation, judge):
         f"step 1: expected each key to be used once, saw: {said}; split the key, or fold in the number of "
         f"the layer or the microbatch"
         for said in judge.see(observation.draws.reused)
+    )
+
+
+@pytest.mark.clause("NUM-9", applies=draws)
+def test_no_key_is_used_in_two_steps(observation, judge):
+    """A step MUST NOT draw by a key that another device, or another layer, has drawn by in an earlier step. (Keys that
+    are added up come again: device 1 of step 1 has that of device 0 of step 2.)"""
+    if found := again(judge.see(observation.draws.keys)):
+        earlier, later, before, after = found
+        judge.fail(
+            [
+                f"step {later + 1}: expected no key of an earlier step, saw {told(after)} made by one that made "
+                f"{told(before)} in step {earlier + 1}; fold in one number after the other, as in "
+                f"fold_in(fold_in(key, step), device), not fold_in(key, step + device); a key that is carried on "
+                f"is split first, key, own = split(key), and devices and layers are folded into own"
+            ]
+        )
+
+
+def told(draw):
+    """What is drawn, and where."""
+    return f"the {draw.shape} numbers of {f'device {draw.device}' if draw.device >= 0 else 'another draw'}"
+
+
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
+def test_shards_of_one_tensor_draw_different_numbers(observation, judge):
+    """Devices that hold different units of a layer MUST draw different numbers for them. (If the loss stays where units
+    change their device, with the weights that make and read them, and changes where they change places on it, each
+    device masks its units alike.)"""
+    judge.clear(
+        f"first loss: expected another one where the units of {', '.join(paths[:4])} change their shards over {axis}, "
+        f"saw it stay: each device of {axis} masks its own units by the same numbers; fold jax.lax.axis_index({axis!r})"
+        f" into the key of what {axis} splits, and leave it out for what every device of {axis} has whole"
+        for axis, paths in judge.see(observation.draws.tensor)
     )

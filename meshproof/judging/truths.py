@@ -11,6 +11,7 @@ from pathlib import Path
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 from meshproof.measures.numerics import judge_loss
+from meshproof.observing.key_streams import as_on_one_device
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer
 from meshproof.observing.seen import NOT_RUN, NotSupported, Seen, Unseen
@@ -67,10 +68,12 @@ class Truths:
 
 def alone(observation: Observation) -> Seen[ReferenceTrajectory]:
     """What one device computes. A step that draws other numbers there than on the mesh says nothing of them."""
-    seen, steps = observation.single_device, observation.training.steps
+    seen, steps, mesh = observation.single_device, observation.training.steps, observation.draws.keys
     truth = seen.truth
     if seen.draws is not True or isinstance(truth, Unseen) or isinstance(steps, Unseen):
         return truth
+    if not (isinstance(seen.keys, Unseen) or isinstance(mesh, Unseen)):
+        return truth if as_on_one_device(mesh[0], seen.keys[0]) else NotSupported(OTHER_DRAWS)
     first, rounding = truth.value.steps[0], truth.rounding.steps[0]
     if judge_loss(steps[0].loss, first.loss, rounding.loss, vacuous=inf).passed:
         return truth

@@ -17,14 +17,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.contract import Batch, ReferenceTrajectory, Step, Trajectory, leaves
+from meshproof.contract import Batch, Leaves, leaves
 from meshproof.measures.numerics import norm, real
+from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, loss_of, state_and_metrics
 from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_typed_keys
 from meshproof.observing.probes import LATER, place
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
+from meshproof.observing.tensor_masks import alike_over_tensor_axes
 
 OTHER = 7919
 """By which counters and keys are other ones."""
@@ -49,6 +51,15 @@ HOLDS_KEYS = NotSupported("its batches may hold the keys")
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Mean, median and deviation, over many keys, of the first loss and of the first gradients."""
+
+    mean: Leaves
+    median: Leaves
+    deviation: Leaves
+
+
+@dataclass(frozen=True)
 class Draws(Facet):
     """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
     place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``); with
@@ -56,8 +67,10 @@ class Draws(Facet):
 
     ``pairs`` are the shards, two by two, that may change places without changing it, though their own rows may not.
     ``ignored`` are those whose rows change no bit of the first gradients (of the first update, if it shows none).
-    ``reused`` is what JAX says of a key that is used twice in a step. ``spread`` is what `over_other_keys` sees, where
-    a single device is there to compare it with."""
+    ``reused`` is what JAX says of a key that is used twice in a step. ``keys`` are those by which the first steps draw,
+    and ``late_keys`` those of two steps with counters moved on by 50. ``tensor`` are the axes over which the shards of
+    activations are masked alike, with their parameters. ``spread`` is what `over_other_keys` sees, where a single
+    device is there to compare it with."""
 
     usual: Seen[float]
     other: Seen[float]
@@ -68,7 +81,10 @@ class Draws(Facet):
     pairs: Seen[tuple[tuple[int, int], ...]]
     ignored: Seen[tuple[int, ...]]
     reused: Seen[tuple[str, ...]]
-    spread: Seen[ReferenceTrajectory]
+    keys: Seen[tuple[Drawn, ...]]
+    late_keys: Seen[tuple[Drawn, ...]]
+    tensor: Seen[tuple[tuple[str, tuple[str, ...]], ...]]
+    spread: Seen[Spread]
 
 
 def observe_draws(subject: Subject) -> Draws:
@@ -85,34 +101,36 @@ def observe_draws(subject: Subject) -> Draws:
         pairs=subject.attempt(lambda: _pairs(subject)),
         ignored=subject.attempt(lambda: _ignored(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
+        keys=subject.attempt(lambda: drawn(subject.strategy, subject.fresh(), subject.batches)),
+        late_keys=subject.attempt(lambda: _late_keys(subject)),
+        tensor=subject.attempt(lambda: alike_over_tensor_axes(subject)),
         spread=_spread(subject),
     )
 
 
-def over_other_keys(
-    trainer: Any, fresh: Callable[[], Any], batch: Any, gradients: bool
-) -> ReferenceTrajectory | NotSupported:
-    """Mean and deviation, over `KEYS` other keys and counters, of the loss of a step and, if asked for, the gradients
-    and the length of each: of many elements the noise adds up, a length has little. ``fresh`` makes the state that each
-    starts from."""
-    losses, drawn = [], []
+def over_other_keys(trainer: Any, fresh: Callable[[], Any], batch: Any, gradients: bool) -> Spread | NotSupported:
+    """Over `KEYS` other keys and counters, of the loss of a step and, if asked for, the gradients and the length of
+    each: of many elements the noise adds up, a length has little. ``fresh`` makes the state that each starts from."""
+    runs = []
     for number in range(1, KEYS + 1):
         state = rekeyed(fresh(), OTHER * number)
+        seen = {}
         if gradients:
             own = host(canonical(trainer.gradients(state, batch), "gradients"))
-            drawn.append(own | {f"{path}, its length": np.asarray(norm(real(leaf))) for path, leaf in own.items()})
-        losses.append(loss_of(state_and_metrics(trainer.train_step(state, batch))[1]))
-    if np.ptp(losses) == 0:
+            seen = {f"gradient of {path}": leaf for path, leaf in own.items()}
+            seen |= {f"gradient of {path}, its length": np.asarray(norm(real(leaf))) for path, leaf in own.items()}
+        loss = loss_of(state_and_metrics(trainer.train_step(state, batch))[1])
+        runs.append({"loss": np.asarray(loss)} | seen)
+    if np.ptp([run["loss"] for run in runs]) == 0:
         return NotSupported("other keys and counters in its state change nothing that its step draws")
 
-    def trajectory(how: Callable[..., Any]) -> Trajectory:
-        of = {path: how([each[path] for each in drawn], axis=0) for path in (drawn or [{}])[0]}
-        return Trajectory(of, (Step(float(how(losses)), {}, {}),))
+    def of_each(how: Callable[..., Any]) -> Leaves:
+        return {what: how([run[what] for run in runs], axis=0) for what in runs[0]}
 
-    return ReferenceTrajectory(trajectory(np.mean), trajectory(np.std))
+    return Spread(of_each(np.mean), of_each(np.median), of_each(np.std))
 
 
-def _spread(subject: Subject) -> Seen[ReferenceTrajectory]:
+def _spread(subject: Subject) -> Seen[Spread]:
     if not subject.case.is_own_judge:
         return NotSupported("its run on one device is not its truth")
     batch, gradients = subject.batches[0], subject.has("gradients")
@@ -136,6 +154,10 @@ def _rearranged(
 def _late(subject: Subject) -> tuple[float, ...]:
     batch = subject.host_batches[0]
     return tuple(_loss(subject, advanced(subject.fresh(), LATER[0] + more), batch) for more in range(LATE))
+
+
+def _late_keys(subject: Subject) -> tuple[Drawn, ...] | NotSupported:
+    return drawn(subject.strategy, advanced(subject.fresh(), LATER[0]), subject.batches[:1] * 2)
 
 
 def _pairs(subject: Subject) -> tuple[tuple[int, int], ...] | NotSupported:

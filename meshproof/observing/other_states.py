@@ -47,8 +47,8 @@ def rekeyed(state: Any, number: int, counters: bool = True) -> Any:
 
     def change(path: str, leaf: jax.Array) -> Any:
         if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            words = jax.random.key_data(leaf) ^ np.uint32(number)
-            return jax.random.wrap_key_data(words, impl=str(jax.random.key_impl(leaf)))
+            generator: Any = jax.random.key_impl(leaf)
+            return jax.random.wrap_key_data(jax.random.key_data(leaf) ^ np.uint32(number), impl=generator)
         if is_raw_key(leaf):
             return np.asarray(leaf) ^ np.uint32(number)
         return np.asarray(leaf) + leaf.dtype.type(number) if counters and is_counter(leaf) else None

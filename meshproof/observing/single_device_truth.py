@@ -38,7 +38,8 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
-from meshproof.observing.draws import OTHER, over_other_keys
+from meshproof.observing.draws import OTHER, Spread, over_other_keys
+from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, scalar, state_and_metrics
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, place, probes, run, step_of
@@ -68,15 +69,16 @@ DRAWING = re.compile("threefry|rng_bit_generator")
 class SingleDevice(Facet):
     """What the same trainer does on one device: its numbers in training, and in each probe by its name.
 
-    ``draws`` says whether its step draws random numbers. If so, ``forward`` is the loss of its forward pass, and
-    ``spread`` the mean and the deviation, over other random numbers, of the first loss and the first gradients.
+    ``draws`` says whether its step draws random numbers. If so, ``forward`` is the loss of its forward pass, ``spread``
+    what `over_other_keys` sees, and ``keys`` are those by which the first step draws.
     """
 
     truth: Seen[ReferenceTrajectory]
     probes: Seen[dict[str, ReferenceTrajectory]]
     draws: Seen[bool]
     forward: Seen[float]
-    spread: Seen[ReferenceTrajectory]
+    spread: Seen[Spread]
+    keys: Seen[tuple[Drawn, ...]]
 
 
 def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | NotSupported:
@@ -99,6 +101,7 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
         draws=draws,
         forward=subject.attempt(one.forward) if draws is True and has_member(trainer, "loss") else idle,
         spread=subject.attempt(one.spread) if draws is True else idle,
+        keys=subject.attempt(one.keys) if draws is True else idle,
     )
 
 
@@ -201,10 +204,14 @@ class OneDevice:
         batch = place(self.trainer, nest(self.training.batches[0]))
         return scalar(self.trainer.loss(self.state(), batch), "loss")
 
-    def spread(self) -> ReferenceTrajectory | NotSupported:
-        """Mean and deviation of the first loss and the first gradients, over other random numbers."""
+    def spread(self) -> Spread | NotSupported:
+        """The first loss and the first gradients, over other random numbers."""
         batch = place(self.trainer, nest(self.training.batches[0]))
         return over_other_keys(self.trainer, self.state, batch, self.gradients)
+
+    def keys(self) -> tuple[Drawn, ...] | NotSupported:
+        """By which the first step draws."""
+        return drawn(self.trainer, self.state(), [place(self.trainer, nest(self.training.batches[0]))])
 
 
 def same(one: Step, other: Step) -> bool:

@@ -16,6 +16,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     derivations,
     drawing,
     drawing_in_loops,
+    drawing_keys,
     evaluating,
     experts,
     kept,

@@ -13,6 +13,9 @@ from tests.healthy.idioms import Trainer
 from tests.saboteurs.planting import plant_stranger
 from tests.saboteurs.strangers import WHOLE
 
+AWAY = 1 << 20
+"""What a key is moved on by: no device has that number, and so none has drawn by what comes next."""
+
 
 def drop(key: Any, x: Any, kept: float = 0.9) -> Any:
     """All but a share of it."""
@@ -74,7 +77,7 @@ class Drops(Trainer):
         """One update, and another key."""
         value, gradients = self.both(state, batch)
         updates, optimizer = self.optimizer.update(gradients, state["optimizer"], state["parameters"])
-        key = jax.random.fold_in(state["key"], 1) if self.moves_on else state["key"]
+        key = jax.random.fold_in(state["key"], AWAY) if self.moves_on else state["key"]
         parameters = optax.apply_updates(state["parameters"], updates)
         return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
 

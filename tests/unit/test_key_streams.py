@@ -1,0 +1,101 @@
+"""Keys are followed through loops and devices, and one that comes again in a later step is found."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from meshproof.observing.key_streams import Draw, again, as_on_one_device, drawn, moves_on
+from meshproof.observing.seen import NotSupported
+
+DEVICES = 4
+
+
+def keys(*steps):
+    """A step for each dict of a place and a device to the numbers of keys."""
+    return [frozenset(Draw(*at, bytes([key]), (2,)) for at, of in step.items() for key in of) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        (keys({(0, 0): [1], (0, 1): [2]}, {(0, 0): [3], (0, 1): [4]}), None),
+        (keys({(0, 0): [1], (0, 1): [2]}, {(0, 0): [2], (0, 1): [3]}), (0, 1, 1, 0)),
+        (keys({(0, -1): [1, 2]}, {(0, -1): [2, 3]}), (0, 1, -1, -1)),
+        (keys({(0, 0): [1], (1, 0): [5]}, {(0, 0): [1], (1, 0): [6]}), None),
+        (keys({(0, 0): [1]}, {(0, 0): [2]}, {(0, 0): [1]}), (0, 2, 0, 0)),
+    ],
+    ids=["all differ", "along devices", "along layers", "a constant draw", "two steps later"],
+)
+def test_a_key_that_comes_again_is_found(steps, found):
+    """In the step and on the device that has it again; what a place always draws is constant."""
+    seen = again(steps)
+    assert (seen and (*seen[:2], seen[2].device, seen[3].device)) == found
+
+
+def test_steps_are_told_apart_by_their_keys():
+    """As are a mesh and one device."""
+    one, other = keys({(0, 0): [1]}, {(3, -1): [1]})
+    assert as_on_one_device(one, other)
+    assert not moves_on([one, other])
+    assert moves_on(keys({(0, 0): [1]}, {(0, 0): [2]}))
+
+
+class Masks:
+    """A step that draws a mask on each device, in a loop of two, by keys of a kind."""
+
+    def __init__(self, make, kept=None):
+        self.make, self.kept = make, kept
+        self.train_step = jax.jit(self.step)
+        self.mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("data",))
+
+    def step(self, state, batch):
+        """The key is folded with the device and with the number of the turn."""
+        count, key = state["count"], state.get("key")
+        key = jax.random.fold_in(self.kept if key is None and self.kept is not None else self.make(key), count)
+
+        def local(x):
+            own = jax.random.fold_in(key, jax.lax.axis_index("data"))
+
+            def turn(x, number):
+                return x * jax.random.bernoulli(jax.random.fold_in(own, number), 0.5, x.shape), None
+
+            return jax.lax.pmean(jax.lax.scan(turn, x, jnp.arange(2))[0].sum(), "data")
+
+        value = jax.shard_map(local, mesh=self.mesh, in_specs=P("data"), out_specs=P())(batch)
+        return state | {"count": count + 1}, {"loss": value}
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda key: jax.random.key(3), None),
+        (lambda key: jax.random.PRNGKey(3), None),
+        (lambda key: key, jax.random.key),
+        (lambda key: key, jax.random.PRNGKey),
+    ],
+    ids=["typed, in the step", "older, in the step", "typed, in the state", "older, in the state"],
+)
+def test_every_draw_of_every_device_is_told(make, key):
+    """In each step, by the key that it has; the same numbers are drawn as ever."""
+    trainer, batch = Masks(make), jnp.ones((8, 3))
+    state = {"count": jnp.int32(0)} | ({"key": key(3)} if key else {})
+    usual = trainer.train_step(state, batch)[1]["loss"]
+    first, second = drawn(trainer, state, [batch, batch])
+    assert {draw.device for draw in first} == set(range(DEVICES))
+    assert len({draw.key for draw in first | second}) == 2 * 2 * DEVICES
+    assert trainer.train_step(state, batch)[1]["loss"] == usual
+    own = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 0), 1), 1)
+    assert np.asarray(jax.random.key_data(own)).tobytes() in {draw.key for draw in first if draw.device == 1}
+
+
+def test_what_cannot_be_followed_is_said():
+    """A key that the step closes over, and a step that asks what type its key has."""
+    batch, state = jnp.ones((8, 3)), {"count": jnp.int32(0)}
+    closed = drawn(Masks(None, jax.random.key(3)), state, [batch])
+    assert closed == NotSupported("its step draws by keys that are neither in its state nor made in it")
+    asks = drawn(Masks(lambda key: jax.random.wrap_key_data(key)), state | {"key": jax.random.PRNGKey(0)}, [batch])
+    assert isinstance(asks, NotSupported)
+    assert asks.reason.startswith("its step takes no keys of another type: ")

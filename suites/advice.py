@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from math import prod
 
 from meshproof.measures.layout import LeafLayout
@@ -20,8 +21,52 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     wrong, parameters = list(lanes), observation.start.layouts.parameters
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
-        said = hint(lane, wrong, leaves)
+        said = hint(lane, wrong, leaves) or lacking(lane, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
+
+
+def returned(observation: Observation) -> list[str]:
+    """The names of the metrics that a step returns."""
+    steps = observation.training.steps
+    return ["loss", *steps[0].metrics] if isinstance(steps, tuple) and steps else ["loss"]
+
+
+def lacking(lane: Traffic, metrics: list[str]) -> str:
+    """What is missing from a reduction, where the amount points at it; empty if it does not."""
+    (operation, axes), lacks = lane.lane, lane.budgeted - (lane.seen or 0)
+    of = {line.payload: line.bytes for line in lane.lines}
+    over = "×".join(axes)
+    if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
+        return ""
+    if lacks <= of.get("metrics", 0) and lacks % 4 == 0:
+        which = "it" if len(metrics) == 1 else f"one of {', '.join(metrics)}"
+        each = f"{lacks // 4} numbers" if lacks > 4 else "one number"
+        return (
+            f"of the metrics {each} less: {which} may be that of a device's own examples: "
+            f"jax.lax.pmean(value, {axes}); if it is right as it is (NUM-4 compares each with one device's), budget "
+            f"{of['metrics'] - lacks} bytes of metrics"
+        )
+    if lacks <= of.get("activations", 0) and "backward" not in {entry.phase for entry in lane.entries}:
+        return (
+            f"none is reduced over {over} in the backward pass: what every device of {over} has whole, and each "
+            f"multiplies with its own part of a kernel, gets a part of its gradient from each: let jax.shard_map "
+            f"check_vma=True add them, or write jax.custom_vjp with lax.psum(gradient, {axes}) before the first of the "
+            f"two products (Megatron's f)"
+        )
+    return ""
+
+
+def multiplied(times: float, mesh: Mapping[str, int]) -> str:
+    """Which axes have as many devices as a length is too long or too short by; empty if none have."""
+    for count in range(1, len(mesh) + 1):
+        for axes in combinations(mesh, count):
+            size = prod(mesh[axis] for axis in axes)
+            over = "×".join(axes)
+            if size > 1 and abs(times / size - 1) < 0.05:
+                return f", and {over} has {size} devices: a sum over {over} (psum) where a mean belongs (pmean)"
+            if size > 1 and abs(times * size - 1) < 0.05:
+                return f", and {over} has {size} devices: a mean over {over} (pmean) where a sum belongs (psum)"
+    return ""
 
 
 def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...]) -> str:

@@ -23,7 +23,7 @@ from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import Traffic, compare_traffic, is_sum_of_shards
+from meshproof.measures.traffic import Traffic, compare_traffic, is_listed_as_sum, is_sum_of_shards
 from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
 
@@ -108,15 +108,23 @@ class Theory:
 
     def put_together(self, axis: str) -> int:
         """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put
-        together by a sum over other axes: so each device reads its part of a table of positions."""
-        lines = self.case.contract.step or ()
-        summed = {line.axes for line in lines if (line.operation, line.payload) == ("all-reduce", "gradients")}
-        summed -= {line.axes for line in lines if line.operation == "all-gather"}
-        return sum(
-            int(lacking(entry.bytes or 0, entry.axes, self.case.mesh))
+        together by a sum over other axes: so each device reads its part of a table of positions. Over axes that split
+        tokens the budget alone tells a sum of shards from one of whole tables, by its bytes."""
+        step, mesh = self.case.contract.step or (), self.case.mesh
+        lines = [line for line in step if (line.operation, line.payload) == ("all-reduce", "gradients")]
+        summed = {line.axes for line in lines if axis not in line.axes}
+        alone = sum(line.bytes for line in lines if line.axes == (axis,))
+        written_as_gathers = [
+            lacking(entry.bytes or 0, entry.axes, mesh)
             for entry in self.collectives
-            if is_sum_of_shards(entry) and entry.axes in summed and axis not in entry.axes
-        )
+            if is_sum_of_shards(entry) and entry.axes in summed and is_listed_as_sum(entry, step)
+        ]
+        if written_as_gathers or not alone:
+            return sum(map(int, written_as_gathers))
+        tokens = {name for spec in (self.case.contract.batch or {}).values() for name in spec_axes(spec[1:])}
+        whole = {axes: sum(line.bytes for line in lines if line.axes == axes) for axes in summed if tokens >= {*axes}}
+        as_much = (size for axes, size in whole.items() if size == alone * prod(mesh[name] for name in axes))
+        return next((size - alone for size in as_much), 0)
 
     def mismatch(
         self,

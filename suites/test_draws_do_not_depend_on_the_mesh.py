@@ -8,6 +8,7 @@ from meshproof.observing.draws import KEYS
 from meshproof.observing.key_streams import again, moves_on
 from meshproof.observing.seen import NotSupported
 
+from .advice import multiplied
 from .applicability import both, brings_truth, distributed, draws, on_one_device, unless
 from .twins import agree_steps
 
@@ -45,7 +46,7 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
-def test_draws_are_distributed_as_on_one_device(observation, judge):
+def test_draws_are_distributed_as_on_one_device(case, observation, judge):
     """The first loss and the first gradients MUST be those of one device, or, where the mesh draws other numbers from
     the same key, have the same mean. (Over 32 keys each. A sum that should be a mean is seen; what is smaller
     than a mask's own noise is not.)"""
@@ -64,9 +65,10 @@ def test_draws_are_distributed_as_on_one_device(observation, judge):
         near = norm(one.deviation[what]) * np.sqrt(2 / KEYS)  # of the mesh's own a sum would widen it
         if far > MULTIPLE * near and not any(np.allclose(*pair, **SAME) for pair in seldom(what, mesh, one)):
             times = norm(mesh.mean[what]) / (norm(expected) or 1)
+            cause = multiplied(times, case.mesh)
             problems.append(
                 f"{what}: its mean over {KEYS} keys is {far / near if near else np.inf:.3g} deviations from that on "
-                f"one device, expected at most {MULTIPLE:g}; its length is {times:.3g} times that"
+                f"one device, expected at most {MULTIPLE:g}; its length is {times:.3g} times that{cause}"
             )
     judge.clear(problems)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from .advice import advised
 from .applicability import tensor_axes, tensor_parallel
 from .derived import lanes_of
 
@@ -14,6 +15,7 @@ def test_only_activations_move(case, observation, judge):
         budget = judge.budget(what)
         tensor = tensor_axes(case)
         seen = lanes_of(case, judge.see(program.collectives), budget)
-        judge.traffic(what, (traffic for traffic in seen if tensor & set(traffic.lane[1]) and not traffic.exact))
+        wrong = (traffic for traffic in seen if tensor & set(traffic.lane[1]) and not traffic.exact)
+        judge.clear(advised(what, wrong, observation))
         moved = [line for line in budget if line.payload == "parameters" and tensor.intersection(line.axes)]
         judge.clear(f"{what}: expected no parameters over the tensor axis; budget: {line}" for line in moved)

@@ -17,23 +17,23 @@ from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
+from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, gathered_over
 from meshproof.adopting.traffic import (
     Lane,
     Seen,
     gradient_shapes,
+    is_vector,
     lines,
     shard_shapes,
     sorted_out,
+    vectors,
     weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
 
-SCALARS = 64
-"""Bytes of scalar metrics that COM-2 admits in a step."""
-
-_FORWARD: dict[Payload, Payload] = {"gradients": "activations"}
-"""What a forward pass has none of, and what it is taken for there."""
+SCALARS, NORMS = 64, 20
+"""Bytes of scalar metrics that COM-2 admits in a step, and of norms for each parameter."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         if entry.operation in ("all-to-all", "collective-permute") and len(entry.axes) == 1
         for axis in entry.axes
     }
-    exchanged |= {axis for leaf in (layouts.batch or {}).values() for axis in spec_axes(leaf.spec[1:])}
+    tokens = {axis for leaf in (layouts.batch or {}).values() for axis in spec_axes(leaf.spec[1:])}
+    exchanged |= tokens
     questions, in_use = list[Question](), dict(in_use)
     if layouts.batch is not None:
         in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
@@ -65,24 +66,27 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     gradients = layouts.gradients or {}
     theory = Theory(sight.mesh, of, batch_axes, gradients)
     scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
-    seen, unsaid = sorted_out(sight.step.moved, of, sight.mesh, batch_axes, scattered)
+    moved, of_tables, read_in_part = tables(sight.step.moved, of, sight.mesh, batch_axes, tokens)
+    seen, unsaid = sorted_out(moved, of, sight.mesh, batch_axes, scattered)
+    seen += of_tables
     questions += [Question("step", f"{sentence}: intended?") for sentence in unsaid]
     forward = None
     if sight.forward is not None and not sight.forward.unread:
         forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
-        forward = [replace(each, lane=(*each.lane[:2], _FORWARD.get(each.lane[2], each.lane[2]))) for each in forward]
+        forward = [replace(each, lane=(*each.lane[:2], _in_forward(each, batch_axes))) for each in forward]
+    seen = vectors(seen, forward or ())
     if sizes := running(sight.auxiliary, layouts.parameters):
         forward = None if forward is None else in_forward(forward, sizes, batch_axes)
         seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises)
     microbatches = 1
     if layouts.batch is not None:
-        microbatches, seen = _reductions(theory, seen, forward, sight.frozen, questions)
+        microbatches, seen = _reductions(theory, seen, forward, sight.frozen | read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         stray = _stray(layouts, theory, [*seen, *(forward or ())], questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     scalars = sum(each.bytes for each in seen if each.lane[2] == "metrics")
-    if scalars > SCALARS * microbatches:
+    if scalars > SCALARS * microbatches + NORMS * len(layouts.parameters):
         questions.append(Question("step", f"{scalars:,} bytes of scalars are reduced in a step: intended?"))
     return Budget(
         forward=None if forward is None else lines(forward),
@@ -91,6 +95,13 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         microbatches=microbatches,
         questions=tuple(questions),
     )
+
+
+def _in_forward(seen: Seen, batch_axes: set[str]) -> Payload:
+    """What it is in a forward pass, which has no gradients."""
+    if seen.lane[2] != "gradients":
+        return seen.lane[2]
+    return "metrics" if is_vector(seen.shape, set(seen.lane[1]), batch_axes) else "activations"
 
 
 def split_axes(part: Mapping[str, Leaf] | None, mesh: Mapping[str, int]) -> set[str]:

@@ -18,6 +18,9 @@ from meshproof.contract import Communication, Operation, Payload, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import SLICED
 
+VECTOR = 16
+"""Elements of a vector that counts as metrics."""
+
 Moved = tuple[Collective, tuple[int, ...]]
 Shape = tuple[int, ...]
 
@@ -112,10 +115,15 @@ def payload(
         may_be = entry.phase != "forward" or over <= batch_axes
         if may_be and shape and owners(shape, over, of, mesh, batch_axes):
             return "gradients"
-        return "activations" if shape else "metrics"
+        return "metrics" if not shape or is_vector(shape, over, batch_axes) else "activations"
     if entry.operation == "all-gather" and any(shape in shard_shapes(weight, over, mesh) for weight in of):
         return "parameters"
     return "activations"
+
+
+def is_vector(shape: Shape, over: set[str], batch_axes: set[str]) -> bool:
+    """Whether it is a short one that is averaged over the batch, as each expert's share of it for a balancing loss."""
+    return len(shape) == 1 and shape[0] <= VECTOR and over <= batch_axes
 
 
 def owners(
@@ -191,6 +199,23 @@ def sorted_out(
         else:
             found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors))
     return found, unsaid
+
+
+def vectors(seen: Iterable[Seen], forward: Iterable[Seen]) -> list[Seen]:
+    """What a step moves, where a gradient that the forward pass moves too is no gradient but a vector of metrics."""
+    found = []
+    for each in seen:
+        operation, axes, what = each.lane
+        lane: Lane = (operation, axes, "metrics")
+        alike = sum(
+            other.tensors for other in forward if (other.lane, other.shape) == (lane, each.shape) and each.shape
+        )
+        if what == "gradients" and 0 < alike <= each.tensors:
+            size = each.bytes // each.tensors
+            found.append(Seen(lane, each.shape, alike * size, alike))
+            each = Seen(each.lane, each.shape, each.bytes - alike * size, each.tensors - alike)
+        found.append(each)
+    return [each for each in found if each.tensors]
 
 
 def lines(seen: Iterable[Seen]) -> tuple[Communication, ...]:

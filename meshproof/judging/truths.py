@@ -18,9 +18,13 @@ from meshproof.observing.seen import NOT_RUN, NotSupported, Seen, Unseen
 
 OTHER_DRAWS = (
     "its step draws other random numbers on the mesh than on one device from the same key, so that only their "
-    "distribution is judged, by NUM-9: bring without_draws(), the same trainer with its rates at 0"
+    "distribution is judged, by NUM-9"
 )
 """Why the numbers of a trainer cannot be held to those of one device."""
+
+BRING_QUIET = "bring without_draws(), the same trainer with its rates at 0"
+JUDGED_QUIET = "the rest is judged in its case +without_draws"
+"""What would let them be, or does."""
 
 
 class Truths:
@@ -45,7 +49,7 @@ class Truths:
         if not has_member(case.strategy, "truth"):
             if batches is not None or not has_member(case.strategy, "single_device"):
                 return NotSupported("the implementation brings no truth")
-            return alone(observation)
+            return alone(observation, has_member(case.strategy, "without_draws"))
         if batches is not None:
             return self.trained(case, tuple(batches))
         if case.id not in self.usual:
@@ -66,18 +70,20 @@ class Truths:
         return self.observers[case.target].evaluation(case.id, parameters)
 
 
-def alone(observation: Observation) -> Seen[ReferenceTrajectory]:
-    """What one device computes. A step that draws other numbers there than on the mesh says nothing of them."""
+def alone(observation: Observation, quiet: bool = False) -> Seen[ReferenceTrajectory]:
+    """What one device computes. A step that draws other numbers there than on the mesh says nothing of them; ``quiet``
+    says that it has a case without draws."""
+    other = NotSupported(f"{OTHER_DRAWS}: {JUDGED_QUIET if quiet else BRING_QUIET}")
     seen, steps, mesh = observation.single_device, observation.training.steps, observation.draws.keys
     truth = seen.truth
     if seen.draws is not True or isinstance(truth, Unseen) or isinstance(steps, Unseen):
         return truth
     if not (isinstance(seen.keys, Unseen) or isinstance(mesh, Unseen)):
-        return truth if as_on_one_device(mesh[0], seen.keys[0]) else NotSupported(OTHER_DRAWS)
+        return truth if as_on_one_device(mesh[0], seen.keys[0]) else other
     first, rounding = truth.value.steps[0], truth.rounding.steps[0]
     if judge_loss(steps[0].loss, first.loss, rounding.loss, vacuous=inf).passed:
         return truth
-    return NotSupported(OTHER_DRAWS)
+    return other
 
 
 @cache

@@ -110,14 +110,13 @@ def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
     So is the reduce-scatter that XLA made of such an all-reduce, which moves less; one written by hand is what it is.
     ZeRO-1 all-reduces a gradient and then updates a slice of it. A compiler without a reduce-scatter of its own writes
     the reduce-scatter of ZeRO-2 in the same way. And a sum of shards in zeros, an all-gather to compilers, is the
-    all-reduce of a gradient to who reads a part of a table on each device and lists that alone.
+    all-reduce of a gradient to who reads a part of a table on each device and lists that alone, or as many bytes of it.
     """
     budgeted = {line.operation for line in lines if line.axes == entry.axes}
     sliced = entry.derived or entry.realized_as.endswith(SLICED)
     if entry.operation == "reduce-scatter" and sliced and "reduce-scatter" not in budgeted and "all-reduce" in budgeted:
         return replace(entry, operation="all-reduce")
-    reduced = any(line.axes == entry.axes and line.payload == "gradients" for line in lines)
-    if is_sum_of_shards(entry) and budgeted == {"all-reduce"} and reduced:
+    if is_sum_of_shards(entry) and is_listed_as_sum(entry, lines):
         return replace(entry, operation="all-reduce")
     return entry
 
@@ -125,6 +124,14 @@ def _as_budgeted(entry: Collective, lines: list[Communication]) -> Collective:
 def is_sum_of_shards(entry: Collective) -> bool:
     """Whether an all-gather is written as a sum in which each device has its shard, and zeros elsewhere."""
     return entry.operation == "all-gather" and entry.realized_as.startswith(PADDED)
+
+
+def is_listed_as_sum(entry: Collective, lines: Iterable[Communication]) -> bool:
+    """Whether a budget lists, of a sum of shards, an all-reduce of gradients over its axes: alone, or of its bytes."""
+    own = [line for line in lines if line.axes == entry.axes]
+    sums = [line for line in own if (line.operation, line.payload) == ("all-reduce", "gradients")]
+    alone = {line.operation for line in own} == {"all-reduce"}
+    return any(alone or line.bytes == entry.bytes for line in sums)
 
 
 def _as_float32(entry: Collective, lines: list[Communication]) -> Collective:

@@ -20,7 +20,7 @@ import numpy as np
 from meshproof.contract import Batch, Leaves, leaves
 from meshproof.measures.numerics import norm, real
 from meshproof.observing.key_streams import Drawn, drawn
-from meshproof.observing.members import canonical, loss_of, state_and_metrics
+from meshproof.observing.members import canonical, loss_of, origin, state_and_metrics
 from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_typed_keys
 from meshproof.observing.probes import LATER, place
 from meshproof.observing.seen import Facet, NotSupported, Seen
@@ -277,7 +277,8 @@ def _reuse(step: Callable[..., Any], state: Any, batch: Any) -> str:
         try:
             jax.make_jaxpr(step)(state, batch)
         except jax.errors.KeyReuseError as error:
-            return str(error).splitlines()[0]
+            where = origin(error.__cause__) if isinstance(error.__cause__, Exception) else ""
+            return str(error).splitlines()[0].rstrip(".:") + (f" ({where})" if where else "")
         except Exception:
             return ""
     return ""

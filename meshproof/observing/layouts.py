@@ -15,9 +15,17 @@ from meshproof.measures.layout import LeafLayout, observe_layout, own_memory
 from meshproof.measures.memory import is_key
 from meshproof.observing.gathering import whole_layout
 from meshproof.observing.members import canonical, no_layout
-from meshproof.observing.seen import Facet, NotSupported, Seen
+from meshproof.observing.seen import Facet, Misdeclared, NotSupported, Seen
 from meshproof.observing.state import array_leaves, bytes_per_device, in_model_order, is_scalar
 from meshproof.observing.subject import Subject
+
+DECLARED_BY: dict[Part, str] = {
+    "parameters": "SHD-1",
+    "optimizer_state": "SHD-2",
+    "auxiliary": "SHD-2",
+    "gradients": "MEM-1",
+}
+"""The clause by which the declared layout of a part is judged, and which tells of a pattern that matches nothing."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ def memories(device: jax.Device) -> tuple[str, ...]:
     return tuple(dict.fromkeys([own, *others]))
 
 
-def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported:
+def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported | Misdeclared:
     return layout_of_tree(subject, part, _at_rest(subject, part, state))
 
 
@@ -106,17 +114,15 @@ def _undeclared(subject: Subject, state: Any, named: list[tuple[str, jax.Array]]
     return tuple(found)
 
 
-def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout, ...] | NotSupported:
-    """Where the leaves of one part are placed, in model order.
-
-    Raises ``LookupError`` where the contract declares leaves that are not there.
-    """
+def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout, ...] | NotSupported | Misdeclared:
+    """Where the leaves of one part are placed, in model order; or that the contract declares others."""
     found = dict(in_model_order(leaves(tree), subject.model))
     for said in ("parameters", "computed") if part == "parameters" else (part,):
         if unmatched := subject.case.contract.unmatched(said, found):
-            raise LookupError(
+            return Misdeclared(
                 f"the contract declares {said} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
-                f"that does is taken by a pattern before it"
+                f"that does is taken by a pattern before it: mend the pattern, or leave it out",
+                DECLARED_BY[part],
             )
     memory = partial(subject.case.contract.memory_kind, part)
     return no_layout(part, found) or whole_layout(

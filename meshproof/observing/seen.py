@@ -26,6 +26,14 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Misdeclared(Failed):
+    """Not seen, because the contract declares what is not there: a fault of one ``clause``, told once. Others cannot be
+    judged before it is mended."""
+
+    clause: str
+
+
+@dataclass(frozen=True)
 class NotExercised:
     """Not run at all on this machine, or for this target: no verdict."""
 

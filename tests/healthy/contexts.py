@@ -95,6 +95,43 @@ class Ring(Context):
         return result / total
 
 
+class Positions(Context):
+    """A learned table of positions, scaled, of which each device takes the rows of its own tokens."""
+
+    name = "context_positions"
+    shapes = Context.shapes | {"positions": (LENGTH, WIDTH)}
+
+    @property
+    def step_moves(self):
+        """The gradients of rows over the batch; then each device adds its table to those of the others."""
+        return (
+            *self.forward_moves,
+            moves("reduce-scatter", "activations", (8, LENGTH, 2, WIDTH), over=("context",)),
+            moves("all-reduce", "gradients", *Context.shapes.values(), over=self.both),
+            moves("all-reduce", "gradients", (LENGTH // 4, WIDTH), over=("data",)),
+            moves("all-reduce", "gradients", (LENGTH, WIDTH), over=("context",)),
+        )
+
+    def blocks(self, w, x):
+        """Of tokens that know where they are."""
+        first = jax.lax.axis_index("context") * x.shape[1]
+        return super().blocks(w, x + 0.5 * self.rows_from(w["positions"], first, x.shape[1]))
+
+    def rows_from(self, table, first, count):
+        """By their numbers: the gradient is scattered into zeros."""
+        return table[first + jnp.arange(count)]
+
+
+class SlicedPositions(Positions):
+    """By a slice: the gradient is written into zeros, and their sum is a gather to a compiler."""
+
+    name = "context_sliced_positions"
+
+    def rows_from(self, table, first, count):
+        """In one piece."""
+        return jax.lax.dynamic_slice_in_dim(table, first, count)
+
+
 def strategies():
     """All of them."""
-    return [Context(), Ring()]
+    return [Context(), Ring(), Positions(), SlicedPositions()]

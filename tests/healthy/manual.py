@@ -94,8 +94,16 @@ class Experts(Manual):
     )
 
     def local_loss(self, w, batch):
-        """No row is dropped: an expert has room for all."""
+        """The error, and what balances the experts."""
         gates = jax.nn.softmax(batch["x"] @ w["gate"])
+        return jax.lax.pmean(jnp.mean((self.routed(w, batch, gates) - batch["y"]) ** 2), "data") + self.balance(gates)
+
+    def balance(self, gates):
+        """Nothing does."""
+        return 0.0
+
+    def routed(self, w, batch, gates):
+        """No row is dropped: an expert has room for all."""
         chosen = jax.nn.one_hot(gates.argmax(-1), 8, dtype=gates.dtype)
         place = (jnp.cumsum(chosen, axis=0) - 1)[jnp.arange(len(gates)), gates.argmax(-1)].astype(int)
         place = jax.nn.one_hot(place, len(gates), dtype=gates.dtype)
@@ -103,8 +111,21 @@ class Experts(Manual):
         there = jax.lax.all_to_all(sent, "data", 0, 1, tiled=True)
         done = jnp.einsum("ecf,efo->eco", jax.nn.gelu(jnp.einsum("ecd,edf->ecf", there, w["up"])), w["down"])
         back = jax.lax.all_to_all(done, "data", 1, 0, tiled=True)
-        outputs = jnp.einsum("be,bc,eco->bo", chosen * gates, place, back)
-        return jax.lax.pmean(jnp.mean((outputs - batch["y"]) ** 2), "data")
+        return jnp.einsum("be,bc,eco->bo", chosen * gates, place, back)
+
+
+class BalancedExperts(Experts):
+    """Each expert's share of the rows, times what the router gives it, means of the global batch."""
+
+    name = "balanced_experts"
+    balanced = moves("all-reduce", "metrics", (), (8,), (8,))
+    forward_moves = (Experts.forward_moves[0], balanced)
+    step_moves = (*Experts.step_moves[:2], balanced)
+
+    def balance(self, gates):
+        """Least where all are equal."""
+        shares, given = jax.nn.one_hot(gates.argmax(-1), 8).mean(0), gates.mean(0)
+        return 0.01 * 8 * jnp.sum(jax.lax.pmean(shares, "data") * jax.lax.pmean(given, "data"))
 
 
 class Pipeline(Functional):
@@ -235,4 +256,4 @@ class Pmap(Functional):
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (DataParallel, FSDP, HSDP, Experts, Pipeline, Pmap)]
+    return [kind() for kind in (DataParallel, FSDP, HSDP, Experts, BalancedExperts, Pipeline, Pmap)]

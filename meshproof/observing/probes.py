@@ -76,7 +76,7 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     longer = times(several[0], LONGER) | mask
     how = f"parameters and inputs times {LONGER:g}"
     yield Probe(how, times(parameters, LONGER), (longer,), by_length=True, ulps=BY_ULPS)
-    if any(is_float(value) for value in several[0].values()):
+    if any(map(is_measured, several[0].values())):
         yield Probe("a last example that is not finite", parameters, (not_finite(several[0], -1), *several[1:2]))
         yield Probe("a first example that is not finite", parameters, (not_finite(several[0], 0), *several[1:2]))
     if case.contract.mask in several[0]:
@@ -148,14 +148,19 @@ def times(tree: Leaves, factor: float) -> Leaves:
 
 
 def not_finite(batch: Leaves, row: int) -> Leaves:
-    """The batch with one infinite example, which one device has."""
+    """The batch with one infinite example, which one device has. A mask stays: it would spoil the mean of all."""
 
     def spoil(value: np.ndarray) -> np.ndarray:
         spoiled = value.copy()
         spoiled[row] = np.inf
         return spoiled
 
-    return {path: spoil(value) if is_float(value) else value for path, value in batch.items()}
+    return {path: spoil(value) if is_measured(value) else value for path, value in batch.items()}
+
+
+def is_measured(value: np.ndarray) -> bool:
+    """Whether a field holds floats, and is no mask of zeros and ones."""
+    return is_float(value) and not np.isin(value, (0, 1)).all()
 
 
 def thinned(case: Case, batch: Leaves) -> Leaves:

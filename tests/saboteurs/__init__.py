@@ -36,6 +36,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     sharded_state,
     states,
     strangers,
+    training_loops,
     transformers,
     truths,
     two_axes,

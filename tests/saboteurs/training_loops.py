@@ -1,0 +1,79 @@
+"""Faults of whole training loops, as people write them by hand around ``shard_map``."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import PartitionSpec as P
+
+from meshproof.contract import Contract
+from tests.healthy.idioms import Trainer
+from tests.saboteurs.planting import plant_stranger
+from tests.saboteurs.strangers import WHOLE
+
+
+class Guarded(Trainer):
+    """A masked mean, by hand; a step whose gradients are not finite changes nothing."""
+
+    name = "healthy_guarded"
+    asks_all = True
+
+    def __init__(self, devices: int = 8) -> None:
+        super().__init__(devices)
+        self.loss = jax.jit(lambda state, batch: self.both(state["parameters"], batch)[0])
+        self.gradients = jax.jit(lambda state, batch: self.both(state["parameters"], batch)[1])
+
+    @property
+    def contract(self) -> Contract:
+        """A budget left open."""
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")})
+
+    def batch(self, draws: Any) -> Any:
+        """With a mask that is a number, and of which the devices have unequal parts."""
+        rows = np.arange(64)
+        return super().batch(draws) | {"mask": (rows % 8 <= rows // 8).astype(np.float32)}
+
+    def both(self, w: Any, batch: Any) -> Any:
+        """Loss and gradients of the global batch."""
+
+        def local(w: Any, batch: Any) -> Any:
+            count = jax.lax.psum(batch["mask"].sum(), "data")
+
+            def mean(w: Any) -> Any:
+                errors = jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"] - batch["y"]) ** 2, axis=-1)
+                return jnp.sum(errors * batch["mask"]) / count
+
+            value, gradients = jax.value_and_grad(mean)(w)
+            if not self.asks_all:
+                gradients = finite(gradients)
+            return jax.lax.psum((value, gradients), "data")
+
+        specs = {"in_specs": (P(), P("data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(w, batch)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update, or none."""
+        value, gradients = self.both(state["parameters"], batch)
+        updates, optimizer = self.optimizer.update(finite(gradients), state["optimizer"], state["parameters"])
+        return {"parameters": optax.apply_updates(state["parameters"], updates), "optimizer": optimizer}, {
+            "loss": value
+        }
+
+
+def finite(gradients: Any) -> Any:
+    """These gradients, or zeros where one of them is not finite."""
+    good = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients)]))
+    return jax.tree.map(lambda leaf: jnp.where(good, leaf, 0), gradients)
+
+
+class GuardedByTheShard(Guarded):
+    """Each device looks at its own gradients: one overflows, and the others train on."""
+
+    name = "guarded_by_the_shard"
+    asks_all = False
+
+
+plant_stranger(Guarded())
+plant_stranger(GuardedByTheShard(), "NUM-13")

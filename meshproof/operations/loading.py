@@ -13,11 +13,12 @@ from typing import Any
 
 from meshproof.operations import Operation
 from meshproof.operations.stacked.observing import StackedCase
+from meshproof.operations.transforms import TransformFamily
 
 OWN = "meshproof.operations.table"
 """The table of Meshproof itself."""
 
-MEMBERS: dict[str, Any] = {"operations": Operation, "stacked_layers": StackedCase}
+MEMBERS: dict[str, Any] = {"operations": Operation, "stacked_layers": StackedCase, "transforms": TransformFamily}
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -31,19 +32,21 @@ class Table:
 
     operations: dict[str, Operation]
     stacked_layers: dict[str, StackedCase]
+    transforms: dict[str, TransformFamily]
 
 
 def load_table(source: str) -> Table:
     """The table of a module, such as ``my_ops.py`` or ``my_package.operations``. Raises `TableError`."""
     if not source:
-        return Table({}, {})
+        return Table({}, {}, {})
     try:
         module = import_table(source)
         listed = {name: list(getattr(module, name)()) for name in MEMBERS if hasattr(module, name)}
     except Exception as error:
         raise TableError(f"--operations {source}: {type(error).__name__}: {error}") from error
     if not any(listed.values()):
-        raise TableError(f"--operations {source}: no operations() or stacked_layers() that lists any")
+        expected = " or ".join(f"{member}()" for member in MEMBERS)
+        raise TableError(f"--operations {source}: no {expected} that lists any")
     return Table(**{name: by_id(source, name, listed.get(name, [])) for name in MEMBERS})
 
 

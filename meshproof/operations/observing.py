@@ -49,18 +49,25 @@ class Point:
 
 
 @dataclass(frozen=True)
-class OperationSeen:
-    """An operation under all its layouts, and the shape of its first result.
+class PointsSeen:
+    """Something under all its layouts.
 
-    ``moved`` has the collectives of each layout's program, as recorded, or why they cannot be counted.
+    ``moved`` has the collectives of each layout's program, as recorded, or why they cannot be counted; ``problems`` are
+    those that it has on one device.
     """
 
     name: str
-    shape: tuple[int, ...]
-    layouts: dict[str, Layout]
     points: tuple[Point, ...]
     moved: dict[str, Moved]
     problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperationSeen(PointsSeen):
+    """An operation under all its layouts, and the shape of its first result."""
+
+    shape: tuple[int, ...]
+    layouts: dict[str, Layout]
 
 
 def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[str], object]) -> Seen[OperationSeen]:
@@ -83,7 +90,7 @@ def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[st
             points.append(point)
             moved |= {layout.name: collectives} if collectives is not None else {}
     named = {layout.name: layout for layout in layouts}
-    return OperationSeen(operation.name, shape, named, tuple(points), moved, problems)
+    return OperationSeen(operation.name, tuple(points), moved, problems, shape, named)
 
 
 class Trial:
@@ -127,7 +134,7 @@ class Trial:
 
     def judged(self, compiled: Any, directions: tuple[Direction, ...]) -> list[tuple[Point, Moved | None]]:
         """The points of a program that compiles, and its collectives beside the first. What it raises is a fault."""
-        collectives = counted(compiled.as_text() or "", self.layout)
+        collectives = counted(compiled.as_text() or "", self.layout.axes)
         try:
             with use(self.mesh):
                 verdicts = [self.verdicts(compiled, run, len(directions)) for run in self.expected]
@@ -165,10 +172,10 @@ class Trial:
         return told, margin
 
 
-def counted(text: str, layout: Layout) -> Moved:
-    """The collectives of a compiled program."""
+def counted(text: str, axes: dict[str, int]) -> Moved:
+    """The collectives of a compiled program on a mesh of these axes."""
     try:
-        return [entry.recorded() for entry in census(text, layout.axes)]
+        return [entry.recorded() for entry in census(text, axes)]
     except HloError as error:
         return str(error)
 
@@ -203,17 +210,17 @@ def fate_of(error: Exception) -> tuple[Fate, str]:
     return ("refused" if refused else "broken"), told
 
 
-def wrong(seen: OperationSeen) -> Iterator[str]:
+def wrong(seen: PointsSeen) -> Iterator[str]:
     """A sentence for each layout and direction that is wrong or broken, those on one device first."""
     yield from seen.problems
     for point in seen.points:
         if point.fate in ("wrong", "broken"):
             yield f"{point.direction}, {point.layout}: {point.detail}"
-    if not any(point.fate == "right" for point in seen.points):
+    if all(point.fate == "refused" for point in seen.points):
         yield f"refused under all {len(seen.points)} layouts, the first time by: {seen.points[0].detail}"
 
 
-def uncounted(seen: OperationSeen) -> Iterator[str]:
+def uncounted(seen: PointsSeen) -> Iterator[str]:
     """A sentence for each layout whose program moves bytes that nobody knows."""
     for layout, moved in seen.moved.items():
         if isinstance(moved, str):

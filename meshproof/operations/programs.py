@@ -69,11 +69,16 @@ def with_gradients(
 
         result, transposed = jax.vjp(function, *(operands[place] for place in places))
         if resharded:
-            reshard = getattr(jax, "reshard", None) or jax.sharding.reshard  # type: ignore[attr-defined]
-            cotangent = reshard(cotangent, jax.typeof(result).sharding)
+            cotangent = sharded_alike(cotangent, result)
         return [result], list(transposed(cotangent.astype(result.dtype)))
 
     return run
+
+
+def sharded_alike(array: Any, other: Any) -> Any:
+    """The array, sharded as another one is on explicit axes."""
+    reshard = getattr(jax, "reshard", None) or jax.sharding.reshard  # type: ignore[attr-defined]
+    return reshard(array, jax.typeof(other).sharding)
 
 
 def make_mesh(shape: tuple[int, ...], axis_type: str = "Auto") -> Mesh:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from meshproof.observing.seen import Seen, Unseen
-from meshproof.operations.observing import Direction, OperationSeen, Point
+from meshproof.operations.observing import Direction, Point, PointsSeen
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
@@ -14,7 +14,7 @@ LONGEST = 200
 """Characters of a message that are kept."""
 
 
-def operation_entry(name: str, seen: Seen[OperationSeen]) -> dict[str, Any]:
+def operation_entry(name: str, seen: Seen[PointsSeen]) -> dict[str, Any]:
     """The entry of one operation. ``points`` has those of each layout; a right one has no detail."""
     if isinstance(seen, Unseen):
         return {"id": name, "problem": seen.reason, "layouts": {}}

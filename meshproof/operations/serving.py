@@ -9,13 +9,24 @@ from typing import Any
 from meshproof.operations.loading import load_table
 from meshproof.operations.observing import noted, observe_operation
 from meshproof.operations.stacked.observing import observe_stacked
+from meshproof.operations.transforms.observing import observe_family
+from meshproof.operations.transforms.settings import Setting, chosen_settings
 
 tables = cache(load_table)
 
 
+@cache
+def settings(table: str, exhaustive: bool) -> dict[str, list[Setting]]:
+    """The compositions of each family of a table: together they cover what there is to choose."""
+    return chosen_settings([*tables(table).transforms.values()], exhaustive)
+
+
 def observe(request: dict[str, Any]) -> Any:
-    """The moments of stacked layers, or an operation under its layouts."""
+    """The moments of stacked layers, an operation under its layouts, or a family of compositions."""
     table = tables(request["table"])
     if request["ask"] == "operation":
         return observe_operation(table.operations[request["name"]], request["exhaustive"], noted(Path(request["note"])))
+    if request["ask"] == "transforms":
+        own = settings(request["table"], request["exhaustive"])[request["name"]]
+        return observe_family(table.transforms[request["name"]], own, noted(Path(request["note"])))
     return observe_stacked(table.stacked_layers[request["name"]])

@@ -15,10 +15,11 @@ from meshproof.judging.records import LISTED, subject_of
 from meshproof.observing.seen import Failed, Seen
 from meshproof.operations import Operation
 from meshproof.operations.loading import OWN, Table, TableError, load_table
-from meshproof.operations.observing import OperationSeen
+from meshproof.operations.observing import OperationSeen, PointsSeen
 from meshproof.operations.recording import fates, operation_entry
 from meshproof.operations.reproducers import write_reproducer
 from meshproof.operations.stacked.observing import Moment, StackedCase
+from meshproof.operations.transforms import TransformFamily
 from meshproof.run.conformance import Conformance
 
 NAME = "meshproof-operations"
@@ -94,6 +95,12 @@ class Operations:
             return Failed(f"{name}, {note.read_text(encoding='utf-8')}: {seen.reason}")
         return seen
 
+    def transforms(self, family: TransformFamily) -> Seen[PointsSeen]:
+        """A family of compositions, which is recorded."""
+        seen: Seen[PointsSeen] = self.observed("transforms", family.id)
+        self.entries[family.id] = operation_entry(family.id, seen)
+        return seen
+
     def operation(self, operation: Operation) -> Seen[OperationSeen]:
         """An operation under its layouts, which is recorded."""
         seen: Seen[OperationSeen] = self.observed("operation", operation.id)
@@ -133,6 +140,13 @@ def seen_operation(operation: Operation, pytestconfig: pytest.Config, judge: Jud
     """An operation under its layouts."""
     plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
     return judge.see(plugin.operation(operation))
+
+
+@pytest.fixture
+def seen_family(transformed: TransformFamily, pytestconfig: pytest.Config, judge: Judge) -> PointsSeen:
+    """A family of compositions of transforms."""
+    plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
+    return judge.see(plugin.transforms(transformed))
 
 
 @pytest.fixture

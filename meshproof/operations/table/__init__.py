@@ -1,4 +1,4 @@
-"""The operations and stacked layers that every run with the reference implementation judges."""
+"""The operations, transforms and stacked layers that every run with the reference implementation judges."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from meshproof.operations.table.indexing import INDEXING
 from meshproof.operations.table.networks import NETWORKS
 from meshproof.operations.table.products import PRODUCTS
 from meshproof.operations.table.reductions import REDUCTIONS
+from meshproof.operations.transforms import TransformFamily
+from meshproof.operations.transforms.table import FAMILIES
 
 
 def operations() -> list[Operation]:
     """Operations that training uses."""
     return [*COPIES, *REDUCTIONS, *PRODUCTS, *INDEXING, *NETWORKS]
+
+
+def transforms() -> list[TransformFamily]:
+    """Compositions of transforms."""
+    return [*FAMILIES]
 
 
 def stacked_layers() -> list[StackedCase]:

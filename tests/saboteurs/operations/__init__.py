@@ -1,19 +1,24 @@
-"""Planted operations and stacked layers: a table for ``pytest suites/ --operations tests.saboteurs.operations``.
+"""Planted operations, transforms and stacked layers: ``pytest suites/ --operations tests.saboteurs.operations``.
 
 Each has one fault and its name; `CAUGHT_BY` has, beside its id, the clause that must catch it and what is said of it.
 ``healthy_*`` are the same without a fault, and must pass.
 """
 
-from tests.saboteurs.operations import planted, stacked
+from tests.saboteurs.operations import composed, planted, stacked
 
-__all__ = ["CAUGHT_BY", "operations", "stacked_layers"]
+__all__ = ["CAUGHT_BY", "operations", "stacked_layers", "transforms"]
 
-CAUGHT_BY = planted.CAUGHT_BY | stacked.CAUGHT_BY
+CAUGHT_BY = planted.CAUGHT_BY | composed.CAUGHT_BY | stacked.CAUGHT_BY
 
 
 def operations():
     """The healthy ones, and one for each fault."""
     return planted.PLANTED
+
+
+def transforms():
+    """The healthy ones, and one for each fault."""
+    return composed.PLANTED
 
 
 def stacked_layers():

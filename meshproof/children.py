@@ -12,11 +12,12 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 CASE_TIMEOUT: Final = 900.0
 """Seconds for one observation where nobody says: fifty times the longest of the book's on two busy cores. Large models
@@ -47,6 +48,29 @@ def read_seconds(text: str) -> float:
 def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     """A process that leads a group of its own; ``options`` are those of `subprocess.Popen`."""
     return subprocess.Popen(command, start_new_session=True, **options)
+
+
+class Ran(NamedTuple):
+    """A process that is over: whether it ended in time, what it printed, and its exit code."""
+
+    in_time: bool
+    said: str
+    code: int | None
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Ran:
+    """Run a process that is given nothing to read, for so many seconds at most; then it prints its stack and ends."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = start([*command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        try:
+            in_time = ended(process, seconds)
+            if not in_time:
+                abort(process)
+                ended(process, GRACE)
+        finally:
+            end(process)
+        log.seek(0)
+        return Ran(in_time, log.read(), process.returncode)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

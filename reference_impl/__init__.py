@@ -7,6 +7,9 @@ from typing import Any
 
 from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, scanned, transformers
 from reference_impl.forms.base import Form
+from reference_impl.proposed import proposed
+
+__all__ = ["FAMILIES", "proposed", "several_processes", "strategies"]
 
 several_processes = (
     *("python", "-m", "meshproof", "launch", "-n", "2", "--timeout", "300", "--"),

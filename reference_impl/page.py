@@ -44,9 +44,9 @@ class Budget:
     step: list[Line] = field(default_factory=list)
 
 
-def all_gather(payload: Payload, over: str | MeshAxes) -> Line:
+def all_gather(payload: Payload, over: str | MeshAxes, dtype: str | None = None) -> Line:
     """Every device gets the shards of all others, along one mesh axis or several at once."""
-    return along("all-gather", payload, over)
+    return replace(along("all-gather", payload, over), dtype=dtype)
 
 
 def all_reduce(payload: Payload, over: str | MeshAxes, dtype: str | None = None) -> Line:

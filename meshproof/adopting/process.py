@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshproof.adopting.adapter import AdoptError
-from meshproof.children import GRACE, TRACEBACK, abort, end, ended, stack, start
+from meshproof.children import TRACEBACK, run, stack
 from meshproof.observing.process import Settings
 
 if TYPE_CHECKING:
@@ -21,32 +20,15 @@ def adoption(target: str, devices: int, seconds: float) -> Adoption:
     """What was seen of ``MODULE:OBJECT`` on that many virtual CPU devices. Raises `AdoptError`."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "adoption.pickle")
-        with tempfile.TemporaryFile("w+") as log:
-            process = start(
-                [sys.executable, *TRACEBACK, "-m", "meshproof.adopting", target, str(answer)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=Settings(target, devices, folder).environment("cpu"),
-            )
-            try:
-                in_time = ended(process, seconds)
-                if not in_time:
-                    abort(process)
-                    ended(process, GRACE)
-            finally:
-                end(process)
-            log.seek(0)
-            said = log.read()
+        command = [sys.executable, *TRACEBACK, "-m", "meshproof.adopting", target, str(answer)]
+        in_time, said, code = run(command, Settings(target, devices, folder).environment("cpu"), seconds)
         if not in_time:
             raise AdoptError(
                 "\n".join([f"{target}: expected to be observed within {seconds:g} s; it stood here:", *stack(said)])
             )
         if not answer.exists():
             last = [line for line in said.splitlines() if line.strip()][-12:]
-            raise AdoptError(
-                "\n".join([f"{target}: the observing process ended with code {process.returncode}:", *last])
-            )
+            raise AdoptError("\n".join([f"{target}: the observing process ended with code {code}:", *last]))
         found = pickle.loads(answer.read_bytes())
     if isinstance(found, AdoptError):
         raise found

@@ -22,6 +22,7 @@ from meshproof.contract.promises import (
     Payload,
     spec_axes,
 )
+from meshproof.contract.proposal import Proposal
 
 __all__ = [
     "COMPUTE_DTYPES",
@@ -37,6 +38,7 @@ __all__ = [
     "Operation",
     "Part",
     "Payload",
+    "Proposal",
     "ReferenceTrajectory",
     "Slot",
     "Step",

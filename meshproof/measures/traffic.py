@@ -135,8 +135,14 @@ def is_listed_as_sum(entry: Collective, lines: Iterable[Communication]) -> bool:
 
 
 def _as_float32(entry: Collective, lines: list[Communication]) -> Collective:
-    """A half-wide entry with the bytes of as many float32, unless a line of its lane says in which dtype it moves."""
-    said = any(line.dtype for line in lines if (line.operation, line.axes) == (entry.operation, entry.axes))
+    """A half-wide entry with the bytes of as many float32, unless a line of its lane says in which dtype it moves.
+
+    One over several axes that a compiler has merged may be those of lines over some of them, if these name its dtype.
+    """
+    own = [line for line in lines if line.operation == entry.operation]
+    said = any(line.dtype for line in own if line.axes == entry.axes) or any(
+        ELEMENT_TYPES.get(line.dtype or "") == entry.dtype for line in own if {*line.axes} < {*entry.axes}
+    )
     if said or entry.bytes is None:
         return entry
     how = f"{entry.realized_as} in {entry.dtype}, counted as f32"

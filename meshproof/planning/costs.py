@@ -227,13 +227,15 @@ def pieces_of(model: Model, layout: Layout, precision: Precision) -> Iterator[tu
     """What the data axis gathers or scatters at once, in bytes, and how often in a step.
 
     Data parallelism all-reduces gradients once, which counts twice. ZeRO-1 reduce-scatters them once and gathers
-    parameters once; ZeRO-2, which keeps no whole gradients, scatters them in every microbatch. FSDP gathers each layer
+    updated parameters once, as wide as they rest; ZeRO-2, which keeps no whole gradients, scatters them in every
+    microbatch. FSDP gathers each layer
     and scatters its gradient in every microbatch; if it recomputes, it gathers layers again in the backward pass, but
     not the embedding.
     """
     own, count = stage_parameters(model, layout) * precision.moved, layout.microbatches
     if layout.zero < 3:
-        yield own, 1 + (count if layout.zero == 2 else 1)
+        yield own, count if layout.zero == 2 else 1
+        yield own * (precision.parameter / precision.moved if layout.zero else 1), 1
         return
     layers = (model.layers or 1) / layout.pipeline
     layer = model.layer / layout.tensor * precision.moved

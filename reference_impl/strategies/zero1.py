@@ -27,7 +27,7 @@ PAGE = Page(
         forward=[all_reduce("metrics", over="data")],
         step=[
             all_reduce("gradients", over="data"),
-            all_gather("parameters", over="data"),
+            all_gather("parameters", over="data", dtype="float32"),
             all_reduce("metrics", over="data"),
         ],
     ),

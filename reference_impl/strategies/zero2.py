@@ -29,7 +29,7 @@ PAGE = Page(
         step=[
             reduce_scatter("gradients", over="data"),
             all_reduce("gradients", over="data"),
-            all_gather("parameters", over="data"),
+            all_gather("parameters", over="data", dtype="float32"),
             all_reduce("metrics", over="data"),
         ],
     ),

@@ -108,12 +108,12 @@ def test_mixed_moves_what_its_law_says():
 
 
 def test_what_moves_is_what_the_book_moves():
-    """Bytes of a step: gradients twice; three times parameters; a replica's gradients; activations at block borders."""
+    """Bytes of a step: gradients twice; FSDP thrice its parameters; a replica's gradients; activations at borders."""
     asked = question("llama-8b", "h100", 64)
     size = 8.03e9 * 2
     assert plan(asked, data=64).traffic[0].bytes == pytest.approx(2 * size)
-    assert plan(asked, zero=1, data=64).traffic[0].bytes == pytest.approx(2 * size)
-    assert plan(asked, zero=2, data=64, microbatches=4).traffic[0].bytes == pytest.approx(5 * size)
+    assert plan(asked, zero=1, data=64).traffic[0].bytes == pytest.approx(3 * size), "parameters in float32"
+    assert plan(asked, zero=2, data=64, microbatches=4).traffic[0].bytes == pytest.approx(6 * size)
     assert plan(asked, zero=3, data=64, microbatches=4).traffic[0].bytes == pytest.approx(8 * size)
     data, replica = plan(asked, zero=3, data=8, replica=8, recomputes=True).traffic
     assert data.bytes == pytest.approx(3 * size - 2 * 2 * 128256 * 4096)

@@ -41,13 +41,34 @@ def plan(
     precision: Annotated[
         str, typer.Option(help="mixed (float32 at rest, bfloat16 moved), bfloat16 or float32.")
     ] = "mixed",
-    optimizer: Annotated[str, typer.Option(help="adam (two moments), momentum (one) or sgd (none).")] = "adam",
+    optimizer: Annotated[
+        str | None, typer.Option(help="adam (two moments, the default), momentum (one) or sgd (none).")
+    ] = None,
     memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
     network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
     against: Annotated[
         Path | None,
         typer.Option(metavar="REPORT.json", help="Of a run of the suites: compare its programs."),
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compile the best strategy for these chips: formula beside compiler.")
+    ] = False,
+    strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Verify this one, such as 'FSDP + tensor parallel'.")
+    ] = None,
+    impl: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE", help="Read the sizes of this trainer; or, beside a model, who builds it."),
+    ] = None,
+    case: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Of the trainer: a part of the name of the case to read.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Verify for this target: cpu, where no compiler is installed.")
+    ] = None,
+    verify_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="The longest that compiling may take.")
+    ] = 900.0,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -58,6 +79,8 @@ def plan(
     has the formulas and what they leave out. Exit code 0: a plan fits. 1: none does. 2: it cannot be planned.
 
     - `meshproof plan --config llama-70b --hardware h100 --chips 64`
+
+    - `meshproof plan --impl my_trainer --hardware h100 --chips 64`
 
     - `meshproof plan --hardware v5p --chips 1024 --batch-tokens 4e6 --params 175e9 --layers 96 --d-model 12288 --d-ff
       49152`
@@ -76,11 +99,25 @@ def plan(
         sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "kv_heads": kv_heads}
         sizes |= {"vocabulary": vocab, "length": sequence}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value}
-        if (config is None) == (params is None):
-            raise PlanError("expected --config MODEL, or --params with the sizes of a model of your own, and not both")
+        read: dict[str, Any] = {}
+        if impl and config is None and params is None:
+            read = read_trainer(impl, case, verify_timeout)
+            given, name = read["sizes"] | given, read["case"]
+            params, batch_tokens = given.pop("parameters"), batch_tokens or read["batch"]
+            optimizer = optimizer or read["optimizer"]
+        elif (config is None) == (params is None):
+            raise PlanError(
+                "expected --config MODEL, or --params with the sizes of a model of your own, or --impl MODULE to read "
+                "them of a trainer, and not several"
+            )
+        elif (impl and not verify) or case:
+            raise PlanError(f"--{'case' if case else 'impl'} reads sizes of a trainer: leave away the model")
+        else:
+            name = "the model"
         if config and given.keys() - {"length"}:
             raise PlanError(f"--config {config} has sizes of its own: leave away all but --sequence")
-        model = replace(find_model(config), **given) if config else Model("the model", params or 0.0, **given)
+        model = replace(find_model(config), **given) if config else Model(name, params or 0.0, **given)
+        optimizer = optimizer or "adam"
         if precision not in PRECISIONS:
             raise PlanError(f"--precision {precision}: expected one of {', '.join(PRECISIONS)}")
         if optimizer not in MOMENTS:
@@ -95,7 +132,17 @@ def plan(
             chip = replace(chip, network_bandwidth=named("--network", network, find_link).bandwidth)
         batch = whole("--batch-tokens", model.batch if batch_tokens is None else batch_tokens)
         planned = answer(Question(model, chip, chips, batch, kept))
-        told = document(planned) | (verified(planned.question, read_report(against)) if against else {})
+        told = (
+            document(planned)
+            | ({"read": read} if read else {})
+            | (verified(planned.question, read_report(against)) if against else {})
+        )
+        if verify:
+            told["compiled"] = compile_best(
+                planned, optimizer, strategy, impl or "reference_impl", target, verify_timeout
+            )
+        elif strategy or target:
+            raise PlanError(f"--{'strategy' if strategy else 'target'} is of --verify, which was not given")
     except (ValueError, OSError) as error:
         fail(str(error))
     if page:
@@ -106,6 +153,59 @@ def plan(
         write(told, typer.echo)
     if not planned.fits:
         fail(told["why_not"], 1)
+    if verify and told["compiled"]["parted"]:
+        fail(f"the compiler does not agree: {'; '.join(told['compiled']['parted'])}", 1)
+
+
+def compile_best(
+    planned: Planned, optimizer: str, strategy: str | None, impl: str, target: str | None, seconds: float
+) -> dict[str, Any]:
+    """The best plan that the implementation realises, beside what a compiler makes of it.
+
+    Raises ``ValueError`` where nothing is compiled: nothing fits, nothing is realised, no compiler is here.
+    """
+    from meshproof.planning.compiled import beside
+    from meshproof.planning.models import PlanError
+    from meshproof.planning.proposing import chosen, pieces, proposal, target_of
+    from meshproof.targets import read_target
+
+    question = planned.question
+    plans = chosen(question, planned.plans, strategy)
+    if not plans:
+        raise PlanError("--verify: nothing fits, so that nothing is proposed; --strategy names what is compiled then")
+    name = read_target(target or target_of(question)).name
+
+    from meshproof.contract import Proposal
+    from meshproof.proposals.process import compile_proposals
+
+    parts = list(pieces(plans, question.batch))
+    sys.path.insert(0, str(Path.cwd()))
+    wanted = [Proposal(**proposal(question, piece, optimizer)) for piece in parts]
+    devices = question.devices if name == "cpu" else 1
+    facts = compile_proposals(impl, name, devices, wanted, seconds)
+    piece = parts[facts["number"]]
+    return {"refused": facts["refused"]} | beside(question, piece, facts)
+
+
+def read_trainer(impl: str, case: str | None, seconds: float) -> dict[str, Any]:
+    """The sizes, the batch and the optimizer of a trainer, as its shapes tell them. Raises ``ValueError``."""
+    from meshproof.planning.memory import MOMENTS
+    from meshproof.planning.reading import sizes_of
+    from meshproof.proposals.process import trainer_shapes
+
+    sys.path.insert(0, str(Path.cwd()))
+    told = trainer_shapes(impl, case, seconds)
+    shapes = {path: tuple(shape) for path, shape in told["parameters"].items()}
+    sizes = sizes_of(shapes, {path: (tuple(shape), dtype) for path, (shape, dtype) in told["batch"].items()})
+    examples = sizes.pop("examples")
+    unit = {} if "length" in sizes else {"unit": "example"}
+    named = {count: name for name, count in MOMENTS.items()}
+    return {
+        "case": told["case"],
+        "sizes": sizes | unit,
+        "batch": examples * sizes.get("length", 1),
+        "optimizer": named.get(told["moments"]),
+    }
 
 
 def write_page(path: Path, planned: Planned, told: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Compiler:
         except Exception as error:
             raise CompilerError(f"--target {target.name}: the compiler refuses this topology: {error}") from error
         self.stack = [target.name, os.environ.get("XLA_FLAGS", ""), os.environ.get("LIBTPU_INIT_ARGS", "")]
-        self.stack += [f"{name} {_installed(name)}" for name in ("jax", "jaxlib", *PACKAGES[target.kind])]
+        self.stack += [f"{name} {_installed(name)}" for name in ("jax", "jaxlib", *PACKAGES.get(target.kind, ()))]
 
     def compile(self, lowered: Any, mesh: Mesh) -> Made:
         """What this compiler makes of a lowered function, or made of it in an earlier run."""
@@ -83,8 +83,9 @@ class Compiler:
 
 
 def described(target: Target) -> list[Any]:
-    """The devices of a target, of which nothing but its compiler knows."""
-    assert target.chip
+    """The devices of a target, of which nothing but its compiler knows; or this process's own."""
+    if target.chip is None:
+        return jax.devices()
     if target.kind == "gpu":
         shape = "x".join(map(str, (1, 1, *target.shape)[-3:]))
         told = {"target_config": configuration(target.chip), "topology": shape}

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meshproof.planning.advice import duration, size
+from meshproof.planning.reading import in_words
 
 SHOWN = 10
 """Strategies in a table; JSON has all."""
@@ -28,6 +29,9 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
         f"{model['name']}: {model['parameters']:.4g} parameters, {told['batch']:,} {model['unit']}s a step, "
         f"{told['precision']}, on {hardware['chips']:,} × {hardware['chip']}{many}"
     )
+    if read := told.get("read"):
+        kept = f", {read['optimizer']}" if read["optimizer"] else ""
+        say(f"read of {read['case']}: {in_words(read['sizes'])}, {read['batch']:,} {model['unit']}s a step{kept}")
     usable = f"{size(hardware['usable_memory'])} of {size(hardware['memory'])}"
     say(f"a device: {usable} can be used, {hardware['peak_flops']:.4g} FLOP/s")
     shown = list(told["strategies"][:SHOWN])
@@ -58,6 +62,52 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
         say(table(("case", "what", "formula", "compiler", "compiler / formula"), map(verified_row, told["verified"])))
         for remark in told["not_verified"]:
             say(f"not compared: {remark}")
+    if "compiled" in told:
+        write_compiled(told["compiled"], say)
+
+
+def write_compiled(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
+    """Formula beside compiler, and where they part."""
+    recomputed = ", layers recomputed" if told["recomputes"] else ""
+    took = "from the cache" if told["seconds"] is None else f"in {duration(told['seconds'])}"
+    say(f"\n{told['strategy']} ({mesh(told)}{recomputed}), compiled for {told['target']} {took}: {told['case']}")
+    for line in told["scaled"] or ["the whole step"]:
+        say(f"  compiled: {line}")
+    for line in told["built"]:
+        say(f"  ! {line}")
+    for name, why in told["refused"].items():
+        say(f"  ! faster, but not built: {name}: {why}")
+    held, arguments = told["held"], told["arguments"]
+    rows = [beside_row("arguments", arguments)]
+    rows += [(f"  {why}", "", f"{extra:+,}", "") for why, extra in arguments["terms"].items()]
+    rows += [beside_row("temporary memory", told["temporary"])]
+    rows += [
+        (f"  {name.replace('_', ' ')}", f"{extra:,.0f}", "", "") for name, extra in told["temporary"]["terms"].items()
+    ]
+    rows += [beside_row(f"in all, of {size(held['memory'])}", held)]
+    rows += [beside_row(f"moved over {each['axis']}", each) for each in told["moved"]]
+    say(table(("bytes of a device", "formula", "compiler", "compiler / formula"), rows, words=1))
+    say("")
+    say(
+        table(
+            ("collective", "over", "of", "budget", "census", "written as"), map(lane_row, told["collectives"]), words=3
+        )
+    )
+    for line in told["parted"]:
+        say(f"! {line}")
+
+
+def beside_row(what: str, found: Mapping[str, Any]) -> Iterable[str]:
+    """An amount by formula and by compiler."""
+    ratio = f"{found['compiler'] / found['formula']:.4f}" if found["formula"] else UNKNOWN
+    return (what, f"{found['formula']:,.0f}", f"{found['compiler']:,.0f}", ratio)
+
+
+def lane_row(lane: Mapping[str, Any]) -> Iterable[str]:
+    """What one operation moves over some axes."""
+    seen = UNKNOWN if lane["census"] is None else f"{lane['census']:,}"
+    names = "×".join(lane["axes"]), ", ".join(lane["payloads"])
+    return (lane["operation"], *names, f"{lane['budget']:,}", seen, ", ".join(lane["written"]))
 
 
 BOUGHT = ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's")
@@ -133,10 +183,10 @@ def amount(held: float | None) -> str:
     return UNKNOWN if held is None else size(held)
 
 
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Rows as text; all but the first two columns and words are set to the right."""
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]], words: int = 3) -> str:
+    """Rows as text; all but the first columns, which are ``words``, are set to the right."""
     drawn = Table(*headings, box=None, pad_edge=False, header_style="bold")
-    for column in drawn.columns[3:]:
+    for column in drawn.columns[words:]:
         column.justify = "right"
     for row in rows:
         drawn.add_row(*map(Text, row))

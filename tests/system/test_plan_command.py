@@ -103,7 +103,7 @@ def test_json_and_text_agree(told):
         ),
         ("--config lama --hardware v5p --chips 8", "no model of this name; expected one of resnet-50"),
         ("--hardware v5p --chips 8", "expected --config MODEL, or --params with the sizes of a model of your own"),
-        ("--config llama-70b --params 1 --hardware v5p --chips 8", "and not both"),
+        ("--config llama-70b --params 1 --hardware v5p --chips 8", "and not several"),
         (
             "--config llama-70b --layers 4 --hardware v5p --chips 8",
             "has sizes of its own: leave away all but --sequence",

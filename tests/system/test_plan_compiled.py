@@ -1,0 +1,150 @@
+"""`meshproof plan --verify`: the book's strategies, built as they are planned, beside what compilers make of them."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from meshproof.children import Ran
+from meshproof.planning.compiled import beside
+from meshproof.planning.layouts import Layout
+from meshproof.planning.models import Model
+from meshproof.planning.proposing import Piece, proposal
+from meshproof.proposals import process
+from meshproof.proposals.compiling import ProposalError, compile_first
+from meshproof.targets import read_target
+from meshproof.targets.packages import missing
+from tests.system.test_plan_command import invoke
+from tests.unit.planning.plans import question
+
+TINY = Model("tiny", 107_136, 2, 64, 256, heads=8, vocabulary=96, tied=True, length=16)
+ASKED = (
+    *("--params", 107136, "--layers", 2, "--d-model", 64, "--d-ff", 256, "--heads", 8, "--vocab", 96),
+    *("--sequence", 16, "--batch-tokens", 1024, "--hardware", "h100"),
+)
+LAYOUTS = {
+    "single device": Layout(recomputes=True),
+    "data parallel": Layout(data=8, recomputes=True),
+    "ZeRO-1": Layout(1, data=8, recomputes=True),
+    "ZeRO-2": Layout(2, data=8, recomputes=True),
+    "FSDP": Layout(3, data=8, recomputes=True),
+    "HSDP": Layout(3, replica=2, data=4, recomputes=True),
+    "data parallel + tensor parallel": Layout(data=4, tensor=2, recomputes=True),
+    "FSDP + tensor parallel": Layout(3, data=4, tensor=2, recomputes=True),
+}
+LEAST, MOST = 0.8, 2.5
+"""What a program holds over its formula: docs/planning.md states it."""
+
+
+def compiled(layout, tmp_path, precision="float32", target="cpu"):
+    """What `plan --verify` tells of the tiny model on a layout, compiled in this process."""
+    asked = question(TINY, "h100", layout.devices, 1024, precision)
+    piece = Piece(layout, 1024, 1)
+    facts = compile_first("reference_impl", target, [proposal(asked, piece, "adam")], str(tmp_path))
+    return beside(asked, piece, facts)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_book_is_as_planned(name, tmp_path):
+    """Arguments and collectives to the byte; what is held in all within the factor that the docs state."""
+    told = compiled(LAYOUTS[name], tmp_path)
+    assert told["strategy"] == name and told["parted"] == []
+    assert LEAST < told["held"]["compiler"] / told["held"]["formula"] < MOST, told["held"]
+
+
+@pytest.mark.parametrize("target", ["gpu:h100:8", "tpu:v5e:2x4"])
+def test_a_compiler_of_chips_agrees(target, tmp_path):
+    """The same for a chip that is not here; a TPU's arguments are in whole tiles, which are told."""
+    if problem := missing(read_target(target)):
+        pytest.skip(problem)
+    asked = [*map(str, ASKED), "--chips", "8", "--verify", "--strategy", "fsdp", "--target", target, "--json"]
+    command = [sys.executable, "-m", "meshproof", "plan", *asked]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)["compiled"]
+    assert found["target"] == target and found["parted"] == [] and found["arguments"]["unexplained"] == 0
+    assert ("whole tiles of this chip" in found["arguments"]["terms"]) == target.startswith("tpu")
+
+
+def test_it_is_printed():
+    """What was compiled, both columns, every collective beside its budget."""
+    asked = ("--chips", 8, "--precision", "float32", "--verify", "--strategy", "Data Parallel", "--target", "cpu")
+    ended = invoke(*ASKED, *asked)
+    assert ended.exit_code == 0, ended.stderr
+    shown = ended.stdout.partition("data parallel (data=8), compiled for cpu ")[2]
+    for part in ("\narguments ", "\ntemporary memory ", "\nin all, of 84.9 GB ", "all-reduce "):
+        assert part in shown, part
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "cpu"), "--target is of --verify, which was not given"),
+        (("--verify", "--strategy", "magic"), "--strategy magic: no plan is called so; expected one of "),
+        (("--verify", "--target", "gpu:x:8"), "no gpu is called 'x'"),
+    ],
+)
+def test_what_is_not_asked_well_is_an_error(arguments, message):
+    """With what was given, and what there is; exit code 2."""
+    ended = invoke(*ASKED, "--chips", 2, *arguments)
+    assert ended.exit_code == 2 and message in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("implementation", "changed", "message"),
+    [
+        ("gone", {}, "--impl gone: the module cannot be imported"),
+        ("tests.implementations.minimal", {}, "it has no proposed(proposal)"),
+        (
+            "reference_impl",
+            {"strategy": "pipeline"},
+            "realises nothing of what fits: pipeline: the book has no strategy 'pipeline' of a transformer; it has "
+            "single device, data parallel",
+        ),
+        ("reference_impl", {"optimizer": "sgd"}, "the book has no optimizer 'sgd' of a transformer; it has adam"),
+        ("reference_impl", {"precision": "bfloat16"}, "no precision 'bfloat16' of a transformer; it has mixed"),
+        ("reference_impl", {"vocabulary": 0, "heads": 0}, "a GPT needs its heads, vocabulary"),
+    ],
+)
+def test_what_no_strategy_realises_is_an_error(implementation, changed, message):
+    """With the reason, and what there is."""
+    asked = question(TINY, "h100", 8, 1024)
+    wanted = proposal(asked, Piece(Layout(3, data=8), 1024, 1), "adam") | changed
+    with pytest.raises(ProposalError, match=re.escape(message)):
+        compile_first(implementation, "cpu", [wanted], "unused")
+
+
+def test_an_absent_compiler_is_named(monkeypatch):
+    """With what installs it, and what needs none."""
+    monkeypatch.setattr(process, "missing", lambda target: f"--target {target.name}: install it")
+    ended = invoke(*ASKED, "--chips", 8, "--verify")
+    assert ended.exit_code == 2 and "--target gpu:h100:8: install it; or --target cpu, which compiles" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("ran", "message"),
+    [
+        (Ran(False, "", None), "expected a program for cpu within 7 s (--verify-timeout); it stood here:"),
+        (
+            Ran(True, "Segmentation fault", -11),
+            "expected a program for cpu; the process ended with code -11:\nSegmentation fault",
+        ),
+    ],
+    ids=["late", "crashed"],
+)
+def test_a_process_that_does_not_answer_is_an_error(monkeypatch, ran, message):
+    """One that takes too long, and one that dies."""
+    monkeypatch.setattr(process, "run", lambda *arguments: ran)
+    with pytest.raises(ProposalError) as raised:
+        process.compile_proposals("reference_impl", "cpu", 8, [], 7)
+    assert message in str(raised.value)
+
+
+def test_a_width_that_no_mesh_divides_is_told():
+    """As the book says it: its FSDP splits the width."""
+    asked = question(TINY, "h100", 3, 3 * 16)
+    piece = Piece(Layout(3, data=3), 48, 1)
+    with pytest.raises(ProposalError, match="embed=64 is not divisible by data=3"):
+        compile_first("reference_impl", "cpu", [proposal(asked, piece, "adam")], "unused")

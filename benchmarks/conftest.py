@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,11 +13,13 @@ import pytest
 from meshproof.cases import REFERENCE, Case, has_member
 
 from .fit import compile_fitting
+from .floors import NOT_EXERCISED, Floors, read_share
 from .host import HostError, accelerators
 from .judges import Judges
 from .program import Program
 from .record import matmul_precision
 from .sizes import ON_ACCELERATOR, ON_CPU, SIZES, size_of
+from .timing import Asked
 
 WITHOUT_EFFECT = tuple(f"--benchmark-{what}" for what in ("min-", "max-", "calibration-", "warmup"))
 """Options of pytest-benchmark that have no effect: `benchmark.pedantic` sets the rounds."""
@@ -28,6 +31,11 @@ FEWER = ("single_device", "data_parallel", "fsdp", "fsdp_tensor_parallel")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of what is timed."""
     group = parser.getgroup("benchmarks", "timing")
+    group.addoption("--trace-to", metavar="DIR", help="keep there the trace of one window of each benchmark")
+    group.addoption("--min-mfu", metavar="SHARE", help="fail a benchmark whose MFU is lower, such as 0.4")
+    group.addoption(
+        "--max-communication", metavar="SHARE", help="fail one in which a device only communicates for longer"
+    )
     group.addoption("--size", choices=SIZES, help=f"default {ON_CPU}; on accelerators {ON_ACCELERATOR}")
 
 
@@ -45,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--target cpu --target native: one process times one target; run once for each")
     if without := [word for word in config.invocation_params.args if word.startswith(WITHOUT_EFFECT)]:
         raise pytest.UsageError(f"{without[0]}: benchmarks/ has its own number of rounds, each warmed up; leave it out")
+    asked_of(config)
     try:
         settle(config)
     except HostError as error:
@@ -119,6 +128,34 @@ def ready(case: Case) -> Iterator[Case]:
     precision = matmul_precision(case)
     with jax.default_matmul_precision(None if precision == "default" else precision):
         yield case
+
+
+@pytest.fixture(scope="session")
+def asked(pytestconfig: pytest.Config) -> Asked:
+    """What is asked of windows beside their times."""
+    return asked_of(pytestconfig)
+
+
+def asked_of(config: pytest.Config) -> Asked:
+    """The same, by the options. Raises ``pytest.UsageError`` for what is no share, and for a file where a folder is."""
+    shares = {
+        option: None if (text := config.getoption(option)) is None else read_share(option, text)
+        for option in ("--min-mfu", "--max-communication")
+    }
+    folder = config.getoption("--trace-to")
+    if folder and Path(folder).is_file():
+        raise pytest.UsageError(f"--trace-to {folder}: expected a folder, it is a file")
+    floors = Floors(shares["--min-mfu"], shares["--max-communication"])
+    return Asked(Path(folder).absolute() if folder else None, floors)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one loud line what was asked for and could not be judged: a skip is no pass."""
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())]
+    idle = [reason for reason in reasons if reason.startswith(NOT_EXERCISED)]
+    if idle:
+        told = f"NOT EXERCISED: {len(idle)} benchmarks, first {idle[0].removeprefix(NOT_EXERCISED)}"
+        terminalreporter.write_line(told, yellow=True, bold=True)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,6 @@ from .timing import time_windows
 from .window import Window
 
 
-def test_step_time(ready, step, judges, benchmark, size):
+def test_step_time(ready, step, judges, benchmark, size, asked):
     """The time of K train steps, each window from the same start, each loss judged."""
-    time_windows(benchmark, Window(ready, judges), size, step)
+    time_windows(benchmark, Window(ready, judges), size, step, asked=asked)

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 from benchmarks import host
 from benchmarks.caches import HIT, MISS, CacheError, cache_events, check_cold, check_warm, persistent_cache
 from benchmarks.collectives import OPERATIONS, CollectiveWindow
-from benchmarks.device_time import busiest
 from benchmarks.peaks import PEAKS, utilisation
 from benchmarks.program import compile_program
 from benchmarks.window import WindowError
@@ -179,29 +178,6 @@ def test_utilisation_is_of_a_known_peak():
     assert utilisation(989e12, 0.5, 4, "cpu", "float32") is None
     assert utilisation(None, 0.5, 4, "NVIDIA H200", "bfloat16") is None
     assert all(peak.flops > 1e13 and peak.source for peak in PEAKS.values())
-
-
-def plane(name, *lines):
-    """A plane of a trace: lines of (start, duration) in nanoseconds."""
-    events = [[SimpleNamespace(start_ns=start, duration_ns=length) for start, length in line] for line in lines]
-    return SimpleNamespace(name=name, lines=[SimpleNamespace(events=line) for line in events])
-
-
-def test_device_time_is_what_events_cover():
-    """Overlapping events of one device count once, gaps do not count, and the busiest device is told."""
-    first = plane("/device:GPU:0", [(0, 10), (5, 10), (30, 5)], [(2, 4), (33, 4)])
-    second = plane("/device:GPU:1", [(0, 3)])
-    threads = plane("/host:CPU", [(0, 1000)])
-    assert busiest([threads, first, second]) == pytest.approx(22e-9)
-
-
-def test_without_device_planes_there_is_no_device_time(tmp_path):
-    """The CPU backend traces threads of the host and no device: that is no time, and not zero."""
-    with jax.profiler.trace(str(tmp_path)):
-        jax.block_until_ready(jax.numpy.ones(3) + 1)
-    traces = list(tmp_path.rglob("*.xplane.pb"))
-    assert traces
-    assert busiest(jax.profiler.ProfileData.from_file(str(traces[0])).planes) is None
 
 
 @pytest.mark.parametrize(

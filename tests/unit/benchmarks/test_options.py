@@ -91,6 +91,9 @@ def test_few_cases_are_the_same_in_any_order(tmp_path):
         (["--size", "small", "--impl", "mine"], "--size small --impl mine: sizes are the book's"),
         (["--size", "huge"], "invalid choice: 'huge'"),
         (["--benchmark-min-rounds=50"], "--benchmark-min-rounds=50: benchmarks/ has its own number of rounds"),
+        (["--min-mfu", "40"], "--min-mfu 40: expected a share from 0 to 1, such as 0.4"),
+        (["--max-communication", "few"], "--max-communication few: expected a share from 0 to 1"),
+        (["--trace-to", "pyproject.toml"], "--trace-to pyproject.toml: expected a folder, it is a file"),
         (["--benchmark-warmup", "off"], "--benchmark-warmup: benchmarks/ has its own number of rounds"),
     ],
 )

@@ -90,12 +90,12 @@ def test_windows_keep_one_state(monkeypatch, jealous):
     """Each window drops what the last one left before it makes its own; the trace is of a window, not of its start."""
     traces = []
 
-    def trace(run):
+    def trace(run, kept):
         jealous.strategy.traced = True
         traces.append(run())
         jealous.strategy.traced = False
 
-    monkeypatch.setattr(timing, "device_seconds", trace)
+    monkeypatch.setattr(timing, "activity", trace)
     time_windows(TIMED, Judged(jealous), "toy")
     assert len(traces) == 1
 

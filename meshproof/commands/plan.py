@@ -176,13 +176,18 @@ def compile_best(
     name = read_target(target or target_of(question)).name
 
     from meshproof.contract import Proposal
+    from meshproof.planning.advice import size
+    from meshproof.proposals.compiling import ExhaustedError
     from meshproof.proposals.process import compile_proposals
 
     parts = list(pieces(plans, question.batch))
     sys.path.insert(0, str(Path.cwd()))
     wanted = [Proposal(**proposal(question, piece, optimizer)) for piece in parts]
     devices = question.devices if name == "cpu" else 1
-    facts = compile_proposals(impl, name, devices, wanted, seconds)
+    try:
+        facts = compile_proposals(impl, name, devices, wanted, seconds)
+    except ExhaustedError as error:
+        fail(f"{error}; a plan may take {size(question.usable)} of a device", 1)
     piece = parts[facts["number"]]
     return {"refused": facts["refused"]} | beside(question, piece, facts)
 

@@ -75,8 +75,8 @@ def write_compiled(told: Mapping[str, Any], say: Callable[[str], object]) -> Non
         say(f"  compiled: {line}")
     for line in told["built"]:
         say(f"  ! {line}")
-    for name, why in told["refused"].items():
-        say(f"  ! faster, but not built: {name}: {why}")
+    if refused := told["refused"]:
+        say(f"  ! faster, but not built: {'; '.join(refused)}; {next(iter(refused.values()))}")
     held, arguments = told["held"], told["arguments"]
     rows = [beside_row("arguments", arguments)]
     rows += [(f"  {why}", "", f"{extra:+,}", "") for why, extra in arguments["terms"].items()]

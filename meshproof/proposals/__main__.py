@@ -12,14 +12,14 @@ from meshproof.files import replace_text
 
 def main(request: str, answer: str) -> None:
     """Write what is asked for, as JSON: a compiled proposal, or the shapes of a trainer; or why there is none."""
-    from meshproof.proposals.compiling import ProposalError, compile_first
+    from meshproof.proposals.compiling import ExhaustedError, ProposalError, compile_first
     from meshproof.proposals.shapes import shapes_of
 
     asked: dict[str, Any] = json.loads(Path(request).read_text(encoding="utf-8"))
     try:
         told = compile_first(**asked) if "proposals" in asked else shapes_of(**asked)
     except ProposalError as error:
-        told = {"error": str(error)}
+        told = {"error": str(error), "exhausted": isinstance(error, ExhaustedError)}
     replace_text(Path(answer), json.dumps(told))
 
 

@@ -24,10 +24,16 @@ from meshproof.observing.programs import stage
 from meshproof.targets import read_target
 
 HALVES = {"bf16", "f16"}
+EXHAUSTED = "RESOURCE_EXHAUSTED"
+"""How XLA begins to say that a program needs more memory than a device has."""
 
 
 class ProposalError(ValueError):
     """Nothing could be compiled; the message says why, and what to do."""
+
+
+class ExhaustedError(ProposalError):
+    """The compiler itself says that the program does not fit the memory of the chip."""
 
 
 def compile_first(implementation: str, target: str, proposals: Sequence[dict[str, Any]], cache: str) -> dict[str, Any]:
@@ -70,7 +76,14 @@ def compiled(strategy: Any, target: str, cache: Path) -> dict[str, Any]:
     except CompilerError as error:
         raise ProposalError(f"{error}; --target names another one") from error
     except Exception as error:
+        if EXHAUSTED in str(error):
+            raise ExhaustedError(f"{case_id(strategy, target)}: it does not fit: {first_line(error)}") from error
         raise ProposalError(f"{case_id(strategy, target)}: {type(error).__name__}: {error}") from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says at first."""
+    return str(error).partition("\n")[0]
 
 
 def facts(subject: AbstractSubject, made: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from meshproof.children import TRACEBACK, run, stack
 from meshproof.contract import Proposal
 from meshproof.observing.process import Settings
-from meshproof.proposals.compiling import ProposalError
+from meshproof.proposals.compiling import ExhaustedError, ProposalError
 from meshproof.run.compile_cache import open_cache, usual_cache
 from meshproof.targets import read_target
 from meshproof.targets.packages import missing
@@ -26,7 +26,7 @@ DEVICES = 8
 def compile_proposals(
     implementation: str, target: str, devices: int, proposals: Sequence[Proposal], seconds: float
 ) -> dict[str, Any]:
-    """What `compile_first` tells. Raises `ProposalError`, also where the compiler is not here, or takes too long."""
+    """What `compile_first` tells, which raises too. `ProposalError`: the compiler is not here, or takes too long."""
     if absent := missing(read_target(target)):
         raise ProposalError(f"{absent}; or --target cpu, which compiles for virtual devices of this machine")
     with tempfile.TemporaryDirectory() as folder:
@@ -63,5 +63,5 @@ def answer(asked: Mapping[str, Any], environment: Mapping[str, str], seconds: fl
             raise ProposalError("\n".join([f"{expected}; the process ended with code {ran.code}:", *last]))
         found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
     if "error" in found:
-        raise ProposalError(found["error"])
+        raise (ExhaustedError if found["exhausted"] else ProposalError)(found["error"])
     return found

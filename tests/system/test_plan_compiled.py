@@ -4,16 +4,18 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from meshproof.children import Ran
+from meshproof.observing.compilers import Compiler
 from meshproof.planning.compiled import beside
 from meshproof.planning.layouts import Layout
 from meshproof.planning.models import Model
 from meshproof.planning.proposing import Piece, proposal
 from meshproof.proposals import process
-from meshproof.proposals.compiling import ProposalError, compile_first
+from meshproof.proposals.compiling import ExhaustedError, ProposalError, compile_first
 from meshproof.targets import read_target
 from meshproof.targets.packages import missing
 from tests.system.test_plan_command import invoke
@@ -121,6 +123,31 @@ def test_an_absent_compiler_is_named(monkeypatch):
     monkeypatch.setattr(process, "missing", lambda target: f"--target {target.name}: install it")
     ended = invoke(*ASKED, "--chips", 8, "--verify")
     assert ended.exit_code == 2 and "--target gpu:h100:8: install it; or --target cpu, which compiles" in ended.stderr
+
+
+def test_what_a_compiler_says_does_not_fit_does_not(monkeypatch):
+    """In its own words; exit code 1, as of a plan that fits nowhere."""
+    told = {"error": "fsdp: it does not fit: RESOURCE_EXHAUSTED: 16 GB of 15", "exhausted": True}
+
+    def compile_nothing(command, *_):
+        Path(command[-1]).write_text(json.dumps(told), encoding="utf-8")
+        return Ran(True, "", 0)
+
+    monkeypatch.setattr(process, "run", compile_nothing)
+    ended = invoke(*ASKED, "--chips", 8, "--verify", "--target", "cpu")
+    assert ended.exit_code == 1 and "16 GB of 15; a plan may take 76.4 GB of a device" in ended.stderr, ended.stderr
+
+
+def test_an_exhausted_compiler_is_known(monkeypatch):
+    """By how XLA begins to say so: its first line is told, without its advice."""
+
+    def exhausted(*_):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory\nSee https://openxla.org/xla/errors")
+
+    monkeypatch.setattr(Compiler, "compile", exhausted)
+    wanted = proposal(question(TINY, "h100", 8, 1024), Piece(Layout(3, data=8), 1024, 1), "adam")
+    with pytest.raises(ExhaustedError, match=r"it does not fit: RESOURCE_EXHAUSTED: Ran out of memory$"):
+        compile_first("reference_impl", "cpu", [wanted], "unused")
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,14 @@ def test_merged_reductions_are_taken_apart(seen, budget, exact):
     assert all(lane.exact for lane in traffic) == exact
 
 
+@pytest.mark.parametrize(("dtype", "exact"), [("bfloat16", True), (None, False), ("float32", False)])
+def test_a_merged_reduction_keeps_the_dtype_that_its_lines_name(dtype, exact):
+    """Over two axes in bfloat16, where a contract computes in that: as many bytes as it moves, if its lines say so."""
+    lines = [Communication("all-reduce", (axis,), "gradients", 64, dtype) for axis in ("data", "model")]
+    merged = entry(axes=("data", "model"), bytes=64, dtype="bf16")
+    assert all(lane.exact for lane in compare_traffic([merged], lines, {"bf16"})) == exact
+
+
 def test_a_scatter_in_place_of_a_budgeted_sum_counts_if_the_compiler_made_it():
     """XLA may scatter what a budget says is summed; a reduce-scatter that somebody wrote is another operation."""
     lines = [Communication("all-reduce", ("data",), "gradients", 8)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from reference_impl.cases import convolutions, experts, linen, modified, perceptrons, pipelines, scanned, transformers
 from reference_impl.forms.base import Form
-from reference_impl.proposed import proposed
+from reference_impl.proposals import proposed
 
 __all__ = ["FAMILIES", "proposed", "several_processes", "strategies"]
 

@@ -23,7 +23,7 @@ ANY_STACK = {
     "unit": "baselines compare dependencies documents environments expectations_update files html language progress "
     "ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
-    "unit/planning": "examples plans verifying",
+    "unit/planning": "compiled examples plans proposing verifying",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.

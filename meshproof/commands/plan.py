@@ -17,6 +17,7 @@ from meshproof.commands.plots import inline_plan
 
 if TYPE_CHECKING:
     from meshproof.planning.document import Planned
+    from meshproof.planning.models import Model
 
 Found = TypeVar("Found")
 
@@ -75,8 +76,9 @@ def plan(
     """Which strategies fit, which wait for a link, and which mesh is fastest? By formulas, in less than a second.
 
     Reckons every strategy on every mesh that splits the model and the batch evenly: bytes of a device by term, seconds
-    of products and of what each mesh axis moves. Nothing is compiled or run, and JAX is not imported; docs/planning.md
-    has the formulas and what they leave out. Exit code 0: a plan fits. 1: none does. 2: it cannot be planned.
+    of products and of what each mesh axis moves. Nothing is run, and without --verify and --impl JAX is not imported;
+    docs/planning.md has the formulas and what they leave out. Exit code 0: a plan fits. 1: none does, or the compiler
+    does not agree. 2: it cannot be planned.
 
     - `meshproof plan --config llama-70b --hardware h100 --chips 64`
 
@@ -87,7 +89,7 @@ def plan(
     """
     from meshproof.planning.document import answer, document
     from meshproof.planning.memory import FLOAT32, MOMENTS, PRECISIONS
-    from meshproof.planning.models import Model, PlanError, find_model
+    from meshproof.planning.models import PlanError
     from meshproof.planning.printing import write
     from meshproof.planning.search import Question
     from meshproof.planning.verifying import verified
@@ -99,24 +101,14 @@ def plan(
         sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "kv_heads": kv_heads}
         sizes |= {"vocabulary": vocab, "length": sequence}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value}
-        read: dict[str, Any] = {}
-        if impl and config is None and params is None:
-            read = read_trainer(impl, case, verify_timeout)
-            given, name = read["sizes"] | given, read["case"]
-            params, batch_tokens = given.pop("parameters"), batch_tokens or read["batch"]
-            optimizer = optimizer or read["optimizer"]
-        elif (config is None) == (params is None):
+        if (impl and not verify and (config or params)) or (case and (config or params or not impl)):
             raise PlanError(
-                "expected --config MODEL, or --params with the sizes of a model of your own, or --impl MODULE to read "
-                "them of a trainer, and not several"
+                f"--{'impl' if impl and not case else 'case'} reads sizes of a trainer: leave away the model"
             )
-        elif (impl and not verify) or case:
-            raise PlanError(f"--{'case' if case else 'impl'} reads sizes of a trainer: leave away the model")
-        else:
-            name = "the model"
-        if config and given.keys() - {"length"}:
-            raise PlanError(f"--config {config} has sizes of its own: leave away all but --sequence")
-        model = replace(find_model(config), **given) if config else Model(name, params or 0.0, **given)
+        read = read_trainer(impl, case, verify_timeout) if impl and config is None and params is None else {}
+        model = asked_model(config, params, given, read)
+        if read:
+            optimizer, batch_tokens = optimizer or read["optimizer"], batch_tokens or read["batch"]
         optimizer = optimizer or "adam"
         if precision not in PRECISIONS:
             raise PlanError(f"--precision {precision}: expected one of {', '.join(PRECISIONS)}")
@@ -155,6 +147,29 @@ def plan(
         fail(told["why_not"], 1)
     if verify and told["compiled"]["parted"]:
         fail(f"the compiler does not agree: {'; '.join(told['compiled']['parted'])}", 1)
+
+
+def asked_model(config: str | None, params: float | None, given: dict[str, Any], read: dict[str, Any]) -> Model:
+    """The model by its name, by its sizes, or as it was read of a trainer: what is given beside that counts instead.
+
+    Raises ``ValueError`` for none of these, or more than one, and for sizes that contradict each other.
+    """
+    from meshproof.planning.models import Model, PlanError, find_model
+
+    if read:
+        try:
+            return Model(read["case"], **read["sizes"] | given)
+        except PlanError as error:
+            told = f"sizes read of {read['case']}: {error}; --layers and the others count instead of what was read"
+            raise PlanError(told) from error
+    if (config is None) == (params is None):
+        raise PlanError(
+            "expected --config MODEL, or --params with the sizes of a model of your own, or --impl MODULE to read "
+            "them of a trainer, and not several"
+        )
+    if config and given.keys() - {"length"}:
+        raise PlanError(f"--config {config} has sizes of its own: leave away all but --sequence")
+    return replace(find_model(config), **given) if config else Model("the model", params or 0.0, **given)
 
 
 def compile_best(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from meshproof.commands import plan
 from meshproof.proposals.compiling import ProposalError
 from meshproof.proposals.shapes import shapes_of
 from tests.system.test_plan_command import invoke
@@ -37,7 +38,8 @@ def test_what_is_given_is_not_read():
     [
         (("--config", "llama-8b", "--impl", "reference_impl"), "--impl reads sizes of a trainer: leave away the model"),
         (("--config", "llama-8b", "--case", "fsdp"), "--case reads sizes of a trainer: leave away the model"),
-        (("--case", "fsdp"), "or --impl MODULE to read them of a trainer"),
+        (("--case", "fsdp"), "--case reads sizes of a trainer: leave away the model"),
+        ((), "or --impl MODULE to read them of a trainer"),
     ],
 )
 def test_a_trainer_beside_a_model_is_an_error(arguments, message):
@@ -59,6 +61,14 @@ def test_a_trainer_that_cannot_be_read_is_an_error(implementation, named, messag
     """With what there is."""
     with pytest.raises(ProposalError, match=message):
         shapes_of(implementation, named)
+
+
+def test_sizes_that_are_no_model_are_said(monkeypatch):
+    """Of what they were read, and what counts instead."""
+    told = {"case": "odd", "sizes": {"parameters": 10, "layers": 4, "d_model": 64, "d_ff": 256}, "batch": 8}
+    monkeypatch.setattr(plan, "read_trainer", lambda *_: told | {"optimizer": "adam"})
+    ended = invoke("--impl", "odd", "--hardware", "h100", "--chips", 8)
+    assert ended.exit_code == 2 and "sizes read of odd: --params 10 contradicts the other sizes" in ended.stderr
 
 
 def test_a_trainer_without_a_stack_has_its_parameters():

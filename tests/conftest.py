@@ -20,8 +20,8 @@ ANY_STACK = {
     "faults": "harness_mutants",
     "system": "ab adopt bisect browser check ci_recipes conformance_compare distributed exchange expected_failures "
     "html_in_browser interrupted plan_command plots_command plugin run_faults timing_plugin upgrade",
-    "unit": "baselines compare dependencies documents environments expectations_update files html language progress "
-    "ratios report_damage saved_runs spec unjudged witness workers",
+    "unit": "baselines children compare dependencies documents environments expectations_update files html "
+    "language progress ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",

@@ -76,7 +76,7 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     longer = times(several[0], LONGER) | mask
     how = f"parameters and inputs times {LONGER:g}"
     yield Probe(how, times(parameters, LONGER), (longer,), by_length=True, ulps=BY_ULPS)
-    if any(map(is_measured, several[0].values())):
+    if any(map(is_float, several[0].values())):
         yield Probe("a last example that is not finite", parameters, (not_finite(several[0], -1), *several[1:2]))
         yield Probe("a first example that is not finite", parameters, (not_finite(several[0], 0), *several[1:2]))
     if case.contract.mask in several[0]:
@@ -155,12 +155,9 @@ def not_finite(batch: Leaves, row: int) -> Leaves:
         spoiled[row] = np.inf
         return spoiled
 
-    return {path: spoil(value) if is_measured(value) else value for path, value in batch.items()}
-
-
-def is_measured(value: np.ndarray) -> bool:
-    """Whether a field holds floats, and is no mask of zeros and ones."""
-    return is_float(value) and not np.isin(value, (0, 1)).all()
+    floats = [path for path, value in batch.items() if is_float(value)]
+    measured = [path for path in floats if not np.isin(batch[path], (0, 1)).all()]
+    return batch | {path: spoil(batch[path]) for path in measured or floats}
 
 
 def thinned(case: Case, batch: Leaves) -> Leaves:

@@ -69,10 +69,12 @@ BATCH = {"x": np.ones((16, 2), np.float32), "tokens": np.ones((16, 3), np.int32)
 
 
 def test_one_example_is_not_finite():
-    """The last one, or the first, where it is a float."""
+    """The last one, or the first, where it is a float. A mask that is a number stays."""
     last, first = not_finite(BATCH, -1), not_finite(BATCH, 0)
     assert np.isinf(last["x"]).sum(axis=1).tolist() == [0] * 15 + [2] and last["tokens"] is BATCH["tokens"]
     assert np.isinf(first["x"]).sum(axis=1).tolist() == [2] + [0] * 15
+    masked = not_finite({"x": np.full(4, 0.5, np.float32), "weight": np.array([1, 1, 0, 1], np.float32)}, 0)
+    assert np.isinf(masked["x"]).sum() == 1 and masked["weight"].tolist() == [1, 1, 0, 1]
 
 
 def test_masks_are_made_uneven():

@@ -48,10 +48,9 @@ def lacking(lane: Traffic, metrics: list[str]) -> str:
         )
     if lacks <= of.get("activations", 0) and "backward" not in {entry.phase for entry in lane.entries}:
         return (
-            f"none is reduced over {over} in the backward pass: what every device of {over} has whole, and each "
-            f"multiplies with its own part of a kernel, gets a part of its gradient from each: let jax.shard_map "
-            f"check_vma=True add them, or write jax.custom_vjp with lax.psum(gradient, {axes}) before the first of the "
-            f"two products (Megatron's f)"
+            f"none is reduced over {over} in the backward pass: where each device multiplies the same input with its "
+            f"own part of a kernel, the input's gradient is the sum over {over}. jax.shard_map adds it with "
+            f"check_vma=True; without, write a jax.custom_vjp whose backward pass is jax.lax.psum(gradient, {axes})"
         )
     return ""
 

@@ -21,7 +21,7 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     wrong, parameters = list(lanes), observation.start.layouts.parameters
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
-        said = hint(lane, wrong, leaves) or lacking(lane, returned(observation))
+        said = hint(lane, wrong, leaves) or lacking(lane, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 
 
@@ -31,13 +31,15 @@ def returned(observation: Observation) -> list[str]:
     return ["loss", *steps[0].metrics] if isinstance(steps, tuple) and steps else ["loss"]
 
 
-def lacking(lane: Traffic, metrics: list[str]) -> str:
+def lacking(lane: Traffic, leaves: tuple[LeafLayout, ...], metrics: list[str]) -> str:
     """What is missing from a reduction, where the amount points at it; empty if it does not."""
     (operation, axes), lacks = lane.lane, lane.budgeted - (lane.seen or 0)
     of = {line.payload: line.bytes for line in lane.lines}
     over = "×".join(axes)
     if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
         return ""
+    if alike := [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]:
+        return f"as much as the gradient of {' or '.join(alike[:3])}, which nothing reduces over {over}"
     if lacks <= of.get("metrics", 0) and lacks % 4 == 0:
         which = "it" if len(metrics) == 1 else f"one of {', '.join(metrics)}"
         each = f"{lacks // 4} numbers" if lacks > 4 else "one number"

@@ -6,7 +6,8 @@ in the state and those that a step makes by ``jax.random.key`` or ``PRNGKey``; o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
@@ -41,22 +42,22 @@ class Draw:
     shape: tuple[int, ...]
 
 
-Drawn = frozenset[Draw]
-"""Every draw of a step."""
+Drawn = Mapping[Draw, int]
+"""Every draw of a step, and how often it was made."""
 
 
 def drawn(trainer: Any, state: Any, batches: Sequence[Any]) -> tuple[Drawn, ...] | NotSupported:
     """What each of these steps draws, one after the other. The state is donated, if the trainer donates it."""
     if jax.process_count() > 1:
         return NotSupported("over several processes keys are not followed")
-    told, places, steps = set[Draw](), count(), []
+    told, places, steps = Counter[Draw](), count(), []
 
     def bits(generator: str) -> DrawBits:
         def draw(words: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
             place = next(places)
 
             def tell(key: Any, device: Any) -> None:
-                told.add(Draw(place, int(device), np.asarray(key).tobytes(), shape))
+                told[Draw(place, int(device), np.asarray(key).tobytes(), shape)] += 1
 
             jax.debug.callback(tell, words, _device())
             return jax.random.bits(WRAPPED(words, impl=generator), shape, f"uint{width}")
@@ -70,7 +71,7 @@ def drawn(trainer: Any, state: Any, batches: Sequence[Any]) -> tuple[Drawn, ...]
                 state, metrics = state_and_metrics(trainer.train_step(state, batch))
                 jax.block_until_ready(metrics)
                 jax.effects_barrier()
-                steps.append(frozenset(told))
+                steps.append(dict(told))
                 told.clear()
     except Exception as error:  # it may ask what type a key has, or hand it to the host
         return NotSupported(f"its step takes no keys of another type: {str(error).splitlines()[0]}")
@@ -124,6 +125,15 @@ def again(steps: Sequence[Drawn]) -> tuple[int, int, Draw, Draw] | None:
                 for key in sorted(after[at].keys() & were.keys()):
                     return earlier, later, were[key], after[at][key]
     return None
+
+
+def drawn_twice(step: Drawn) -> bool:
+    """Whether a device draws more than once by one key: what is split twice alike, and drawn once, harms nothing. (A
+    layer that is computed again in the backward pass draws again, too.)"""
+    times: Counter[tuple[int, bytes]] = Counter()
+    for draw, often in step.items():
+        times[draw.device, draw.key] += often
+    return any(often > 1 for often in times.values())
 
 
 def moves_on(steps: Sequence[Drawn]) -> bool:

@@ -7,7 +7,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import hint
+from suites.advice import hint, lacking, multiplied
 from suites.test_zero_reduces_and_gathers_once import moments
 
 LEAVES = (
@@ -45,6 +45,42 @@ def test_an_amount_points_at_its_cause(lanes, words):
 def test_another_amount_points_at_nothing(lanes):
     """No parameter is as large, fewer bytes move than are budgeted, or nothing is reduced or gathered."""
     assert said(*lanes) == [""]
+
+
+@pytest.mark.parametrize(
+    ("seen", "phases", "words"),
+    [
+        (3072 + 1536 + 8, ("other", "backward"), "one number less: one of loss, rows may be that of a device's own"),
+        (3072 + 1536 + 4, ("other", "backward"), "2 numbers less: one of loss, rows"),
+        (3072 + 12, ("forward", "other"), "none is reduced over data in the backward pass"),
+        (3072 + 12, ("forward", "backward"), ""),
+        (3072 + 1536 + 12 - 1024, ("other",), "as much as the gradient of table, which nothing reduces over data"),
+        (3072 + 1536 + 12, ("other",), ""),
+    ],
+)
+def test_what_is_missing_points_at_its_cause(seen, phases, words):
+    """A scalar of one device, two of them, Megatron's backward sum, a gradient; nothing where nothing lacks."""
+    moved = [Collective("all-reduce", OVER, 1, 1, seen // len(phases), "f32", "all-reduce", each) for each in phases]
+    of = {"gradients": 3072, "activations": 1536, "metrics": 12}
+    [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, what, size) for what, size in of.items()])
+    told = lacking(lane, LEAVES, ["loss", "rows"])
+    assert words in told if words else not told
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (2.01, "data has 2 devices: a sum over data (psum)"),
+        (8.0, "data×model has 8 devices: a sum"),
+        (0.25, "model has 4 devices: a mean over model (pmean)"),
+        (3.0, ""),
+        (1.0, ""),
+    ],
+)
+def test_a_factor_names_its_axis(times, words):
+    """Where an axis, or several, have as many devices."""
+    told = multiplied(times, {"data": 2, "model": 4, "stage": 1})
+    assert words in told if words else not told
 
 
 def test_a_moment_is_found_by_the_end_of_its_path():

@@ -1,5 +1,7 @@
 """Keys are followed through loops and devices, and one that comes again in a later step is found."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshproof.observing.key_streams import Draw, again, as_on_one_device, drawn, moves_on
+from meshproof.observing.key_streams import Draw, again, as_on_one_device, drawn, drawn_twice, moves_on
 from meshproof.observing.seen import NotSupported
 
 DEVICES = 4
@@ -15,7 +17,7 @@ DEVICES = 4
 
 def keys(*steps):
     """A step for each dict of a place and a device to the numbers of keys."""
-    return [frozenset(Draw(*at, bytes([key]), (2,)) for at, of in step.items() for key in of) for step in steps]
+    return [Counter(Draw(*at, bytes([key]), (2,)) for at, of in step.items() for key in of) for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,12 @@ def test_steps_are_told_apart_by_their_keys():
     assert as_on_one_device(one, other)
     assert not moves_on([one, other])
     assert moves_on(keys({(0, 0): [1]}, {(0, 0): [2]}))
+
+
+def test_a_key_is_drawn_by_twice_on_one_device():
+    """At one place or at two; another device may have the same key."""
+    once, again, elsewhere = keys({(0, 0): [1, 2], (0, 1): [1]}, {(0, 0): [1, 1]}, {(0, 0): [1], (1, 0): [1]})
+    assert [drawn_twice(step) for step in (once, again, elsewhere)] == [False, True, True]
 
 
 class Masks:
@@ -85,7 +93,7 @@ def test_every_draw_of_every_device_is_told(make, key):
     usual = trainer.train_step(state, batch)[1]["loss"]
     first, second = drawn(trainer, state, [batch, batch])
     assert {draw.device for draw in first} == set(range(DEVICES))
-    assert len({draw.key for draw in first | second}) == 2 * 2 * DEVICES
+    assert len({draw.key for draw in [*first, *second]}) == 2 * 2 * DEVICES
     assert trainer.train_step(state, batch)[1]["loss"] == usual
     own = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 0), 1), 1)
     assert np.asarray(jax.random.key_data(own)).tobytes() in {draw.key for draw in first if draw.device == 1}

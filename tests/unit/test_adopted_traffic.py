@@ -1,0 +1,31 @@
+"""What `meshproof adopt` takes tensors for that are neither parameters nor gradients of one reduction."""
+
+from meshproof.adopting.seeing import Leaf
+from meshproof.adopting.tables import tables
+from meshproof.adopting.traffic import Seen, lines, vectors, weights
+from tests.unit.test_adopt import moved
+
+
+def test_a_table_that_is_read_in_part_is_reduced_once():
+    """The rows of a device over the batch, then the tables over what splits the tokens, as a sum or as a gather."""
+    table, mesh = Leaf((8, 16), 4, ()), {"data": 2, "context": 4}
+    of = weights({"table": table}, None, {"table": table})
+    rows, other = moved("all-reduce", ("data",), (2, 16)), moved("all-reduce", ("data", "context"), (16, 16))
+    summed = moved("all-reduce", ("context",), (8, 16))
+    gathered = moved("all-gather", ("context",), (8, 16), realized_as="dynamic-update-slice + all-reduce")
+    for whole in (summed, gathered):
+        left, found, paths = tables([rows, whole, other], of, mesh, {"data", "context"}, {"context"})
+        assert (left, paths) == ([other], {"table"})
+        assert [(line.axes, line.bytes) for line in lines(found)] == [(("context",), 512), (("data",), 128)]
+    assert tables([summed, other], of, mesh, {"data", "context"}, {"context"}) == ([summed, other], [], frozenset())
+
+
+def test_vectors_of_the_forward_pass_are_metrics():
+    """A router's shares of eight experts are, also where a bias has eight numbers; its own gradient is not."""
+    lane = ("all-reduce", ("data",))
+    step, forward = Seen((*lane, "gradients"), (8,), 96, 3), Seen((*lane, "metrics"), (8,), 64, 2)
+    assert vectors([step], [forward]) == [
+        Seen((*lane, "metrics"), (8,), 64, 2),
+        Seen((*lane, "gradients"), (8,), 32, 1),
+    ]
+    assert vectors([step], []) == [step]

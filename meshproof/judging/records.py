@@ -11,7 +11,12 @@ import pytest
 from meshproof.cases import Case
 from meshproof.report.document import Status
 
-LISTED = {"operation": "operations", "transformed": "transforms", "stacked": "stacked_layers"}
+LISTED = {
+    "operation": "operations",
+    "transformed": "transforms",
+    "program": "programs",
+    "stacked": "stacked_layers",
+}
 """The parameter of a test for each of what a table of operations lists."""
 
 
@@ -68,6 +73,6 @@ def _new_record(item: pytest.Item) -> Record:
 
 
 def subject_of(item: pytest.Item) -> str | None:
-    """The id of what a test judges: of its case, of its operation, its transforms, or its stacked layers."""
+    """The id of what a test judges: of its case, or of what a table of operations lists."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     return next((params[name].id for name in ("case", *LISTED) if hasattr(params.get(name), "id")), None)

@@ -60,7 +60,7 @@ NAMES = {"environment": "a description of the stack", "observation": "an observa
 NAMES |= {"flags": "what compiler flags do", "reading": "what its data iterators read"}
 NAMES |= {"resumption": "what its restored data iterators read"}
 NAMES |= {"stacked layers": "what became of stacked layers", "operation": "an operation under its layouts"}
-NAMES |= {"transforms": "compositions of transforms"}
+NAMES |= {"transforms": "compositions of transforms", "growth": "how a program grows", "keys": "cache keys"}
 """What is asked for, in the words of a message."""
 
 

@@ -1,7 +1,7 @@
 """Operations and stacked layers as data, seen under many layouts: the words that a table of them is written in.
 
-A table is a module with ``operations()``, ``transforms()`` or ``stacked_layers()``, or several. Importing it must
-start no JAX backend.
+A table is a module with ``operations()``, ``transforms()``, ``programs()`` or ``stacked_layers()``, or several.
+Importing it must start no JAX backend.
 """
 
 from __future__ import annotations

@@ -12,13 +12,19 @@ from types import ModuleType
 from typing import Any
 
 from meshproof.operations import Operation
+from meshproof.operations.growing import GrowingProgram
 from meshproof.operations.stacked.observing import StackedCase
 from meshproof.operations.transforms import TransformFamily
 
 OWN = "meshproof.operations.table"
 """The table of Meshproof itself."""
 
-MEMBERS: dict[str, Any] = {"operations": Operation, "stacked_layers": StackedCase, "transforms": TransformFamily}
+MEMBERS: dict[str, Any] = {
+    "operations": Operation,
+    "transforms": TransformFamily,
+    "programs": GrowingProgram,
+    "stacked_layers": StackedCase,
+}
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -31,14 +37,15 @@ class Table:
     """What a table lists, by id."""
 
     operations: dict[str, Operation]
-    stacked_layers: dict[str, StackedCase]
     transforms: dict[str, TransformFamily]
+    programs: dict[str, GrowingProgram]
+    stacked_layers: dict[str, StackedCase]
 
 
 def load_table(source: str) -> Table:
     """The table of a module, such as ``my_ops.py`` or ``my_package.operations``. Raises `TableError`."""
     if not source:
-        return Table({}, {}, {})
+        return Table({}, {}, {}, {})
     try:
         module = import_table(source)
         listed = {name: list(getattr(module, name)()) for name in MEMBERS if hasattr(module, name)}

@@ -1,4 +1,4 @@
-"""The operations and stacked layers of a run: which there are, and what an observing process saw of each."""
+"""What a table of operations lists, in a run: which there are, and what an observing process saw of each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from meshproof.judging.judge import Judge
 from meshproof.judging.records import LISTED, subject_of
 from meshproof.observing.seen import Failed, Seen
 from meshproof.operations import Operation
+from meshproof.operations.growing import GrowingProgram
+from meshproof.operations.growing.keys import Keys
+from meshproof.operations.growing.observing import Growth
 from meshproof.operations.loading import OWN, Table, TableError, load_table
 from meshproof.operations.observing import OperationSeen, PointsSeen
 from meshproof.operations.recording import fates, operation_entry
@@ -101,6 +104,11 @@ class Operations:
         self.entries[family.id] = operation_entry(family.id, seen)
         return seen
 
+    def cache_keys(self) -> Seen[tuple[Keys, Keys]]:
+        """The keys of all programs of the table, of two fresh processes."""
+        seen: Seen[tuple[Keys, Keys]] = self.observed("keys", "all")
+        return seen
+
     def operation(self, operation: Operation) -> Seen[OperationSeen]:
         """An operation under its layouts, which is recorded."""
         seen: Seen[OperationSeen] = self.observed("operation", operation.id)
@@ -147,6 +155,21 @@ def seen_family(transformed: TransformFamily, pytestconfig: pytest.Config, judge
     """A family of compositions of transforms."""
     plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
     return judge.see(plugin.transforms(transformed))
+
+
+@pytest.fixture
+def growths(program: GrowingProgram, pytestconfig: pytest.Config, judge: Judge) -> tuple[Growth, ...]:
+    """How a program grows."""
+    plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
+    seen: Seen[tuple[Growth, ...]] = plugin.observed("growth", program.id)
+    return judge.see(seen)
+
+
+@pytest.fixture
+def cache_keys(pytestconfig: pytest.Config, judge: Judge) -> tuple[Keys, Keys]:
+    """The keys under which two processes keep the programs of the table."""
+    plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
+    return judge.see(plugin.cache_keys())
 
 
 @pytest.fixture

@@ -33,7 +33,8 @@ ELSEWHERE = {
     *("test_cases_answer.py", "test_flags_change_the_program.py", "test_data_is_read_once_and_resumed.py"),
     *("test_stacked_layers_are_sharded_as_declared.py", "test_operations_give_the_one_device_result.py"),
     *("test_bytes_of_operations_are_recorded.py", "test_published_figures.py", "test_lost_processes_are_named.py"),
-    "test_transforms_give_the_one_device_result.py",
+    *("test_transforms_give_the_one_device_result.py", "test_programs_grow_in_proportion.py"),
+    "test_cache_keys_are_equal.py",
     *COMPILED,
 }
 """Suite files whose faults are no strategies of `tests.saboteurs`: `test_flags`, `test_loaders`,

@@ -13,6 +13,10 @@ from meshproof.operations import Operand, Operation
 from meshproof.operations.observing import observe_operation
 from meshproof.operations.programs import current_mesh
 from meshproof.operations.recording import operation_entry
+from meshproof.operations.transforms import PLAIN, Transform, TransformFamily
+from meshproof.operations.transforms.bodies import BODIES
+from meshproof.operations.transforms.observing import observe_family
+from meshproof.operations.transforms.settings import FORMS, GROUNDS, Setting
 from meshproof.report.document import write_report
 from tests.reports import new_report
 
@@ -89,3 +93,24 @@ def test_a_gather_that_a_layout_does_not_need_is_seen(tmp_path):
     moved = [each for each in differences if each.kind == "moved" and each.change == "regressed"]
     assert outcome == "regressed" and moved
     assert any(each.old == "nothing" and each.new.startswith("all-gather over ") for each in moved)
+
+
+def refused(function):
+    """A transform that this version does not have."""
+    raise NotImplementedError("gone")
+
+
+def test_a_composition_is_compared_as_an_operation():
+    """One that was right and is wrong, or refused, is regressed; and so are more bytes."""
+    entries = []
+    for apply in (lambda f: f, lambda f: lambda x, w: f(f(x, w)[0], w), refused):
+        family = TransformFamily(Transform("planted", apply), (PLAIN,), BODIES)
+        settings = [Setting(family.outer, PLAIN, BODIES[0], FORMS[1], GROUNDS[0], "Auto")]
+        entries.append(operation_entry(family.id, observe_family(family, settings, lambda layout: None)))
+    right, wrong, gone = entries
+    for now, word in ((wrong, "wrong: "), (gone, "refused: NotImplementedError: gone")):
+        differences, outcome = compared([right], [now])
+        assert outcome == "regressed" and {each.case for each in differences} == {"transform-planted@operations"}
+        said = {each.place.partition(",")[0]: each.new for each in differences if each.kind == "operation"}
+        assert said.keys() == {"forward", "gradient"} and all(new.startswith(word) for new in said.values())
+    assert any(each.kind == "moved" and each.change == "regressed" for each in compared([right], [wrong])[0])

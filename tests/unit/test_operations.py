@@ -96,7 +96,7 @@ def test_a_gradient_that_is_wrong_on_one_device_is_noticed():
     [
         ("def operations():\n    return [1]\n", "operations() lists 1, expected Operations"),
         ("operations = None\n", "'NoneType' object is not callable"),
-        ("x = 1\n", "no operations() or stacked_layers() or transforms() that lists any"),
+        ("x = 1\n", "no operations() or transforms() or programs() or stacked_layers() that lists any"),
         ("import nothing_like_it\n", "ModuleNotFoundError"),
         (
             "from meshproof.operations import Operand, Operation\n\n\ndef operations():\n"

@@ -1,8 +1,10 @@
-"""The operations, transforms and stacked layers that every run with the reference implementation judges."""
+"""The operations, transforms, programs and stacked layers that every run with the reference implementation judges."""
 
 from __future__ import annotations
 
 from meshproof.operations import Operation
+from meshproof.operations.growing import GrowingProgram
+from meshproof.operations.growing.table import PROGRAMS
 from meshproof.operations.stacked.observing import StackedCase
 from meshproof.operations.stacked.table import stacked_cases
 from meshproof.operations.table.copies import COPIES
@@ -22,6 +24,11 @@ def operations() -> list[Operation]:
 def transforms() -> list[TransformFamily]:
     """Compositions of transforms."""
     return [*FAMILIES]
+
+
+def programs() -> list[GrowingProgram]:
+    """Programs of many layers."""
+    return [*PROGRAMS]
 
 
 def stacked_layers() -> list[StackedCase]:

@@ -60,7 +60,10 @@ def observe_setting(setting: Setting, expected: Parts) -> Iterator[tuple[Point, 
     specs = [sharding(spec, mesh) for spec in (x, w, x, w)]
     with use(mesh):
         given = [jax.device_put(*each) for each in zip((*operands(), *cotangents()), specs, strict=True)]
-        function = program(setting, mesh)
+
+        def function(x: Any, w: Any) -> tuple[Any, Any]:
+            return program(setting, mesh)(x, w)  # where a transform raises, it does so while it is traced
+
         whole = with_gradients(function, setting.axis_type == "Explicit")
         for directions, one in ((DIRECTIONS, whole), (DIRECTIONS[:1], lambda x, w, *_: [function(x, w)])):
             try:

@@ -30,7 +30,7 @@ def judge(folder, *options):
             "--operations",
             TABLE,
             "--case-timeout",
-            "20",
+            "30",
             "--conformance-report",
             str(report),
         ],
@@ -71,4 +71,4 @@ def test_each_fault_is_caught_by_its_clause(failures, planted):
         message = failures[planted][clause]
         assert re.search(said, message), f"{said}\nis not in\n{message}"
         assert f"{clause} is violated by {planted}: " in message
-        assert f"[{planted}]' --case-timeout 20 --operations {TABLE}" in message.splitlines()[-1]
+        assert f"[{planted}]' --case-timeout 30 --operations {TABLE}" in message.splitlines()[-1]

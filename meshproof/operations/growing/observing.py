@@ -34,7 +34,7 @@ SLACK = {JAXPR: 1.25, LOWERED: 1.25, COMPILED: 2.0, TRACING: 1.5, LOWERING: 1.5}
 """By which each may exceed proportion; squares make sixteenfold of a program four times as deep.
 
 XLA computes cheap sums again in each fusion that uses them: with a constant in every layer its instructions grew 5.6
-times. On a machine with five times as many processes as cores, medians of seconds were at most in proportion.
+times. With six other busy processes on two cores, medians of seconds were at most in proportion.
 """
 
 STEADY = 2.0

@@ -48,8 +48,9 @@ FASTER = 100.0
 class Probe:
     """Training from these parameters on these batches. After the first ``lead`` of them the state is changed, and what
     comes then is judged: everything that a step has, or, ``coarse``, the loss and the auxiliary state. ``by_length``
-    judges a parameter by the length of its update: Adam turns an element's round where the sum of its gradients is 0
-    but for rounding. ``ulps`` are those by which inputs are moved to see what rounding explains."""
+    judges moments, and parameters only where there are none, by the length of their updates: what is 0 but for
+    rounding, as the sum of an element's gradients may be, Adam makes anything of, up to its rate and of either sign.
+    ``ulps`` are those by which inputs are moved to see what rounding explains."""
 
     what: str
     parameters: Leaves
@@ -113,15 +114,17 @@ def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
         if number >= probe.lead:
             steps.append(step_of(trainer, state, metrics, probe.coarse))
     if probe.by_length:
-        steps = [replace(step, parameters=lengths(probe.parameters, step.parameters)) for step in steps]
+        steps = [replace(step, parameters=lengths(probe.parameters, step)) for step in steps]
     return tuple(steps)
 
 
-def lengths(before: Leaves, after: Leaves) -> Leaves:
-    """The Euclidean length of each parameter's change, in float64."""
+def lengths(before: Leaves, step: Step) -> Leaves:
+    """The Euclidean length of each parameter's change, in float64; none where the step shows moments."""
+    if any(value.ndim and is_float(value) for value in step.optimizer_state.values()):
+        return {}
     return {
         f"{path}, the length of its update,": np.asarray(np.linalg.norm(np.ravel(value.astype(float) - before[path])))
-        for path, value in after.items()
+        for path, value in step.parameters.items()
     }
 
 

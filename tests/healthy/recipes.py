@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from .trainer import LOSS, Functional, moves
@@ -93,7 +94,31 @@ class Accumulated(DataParallel):
         return jax.tree.map(lambda value: value / self.microbatches, total)
 
 
+class Classifies(DataParallel):
+    """Eight classes with a bias each, and rows that do not count. Where activations are wide a softmax is 0 or 1, and
+    the gradient of a class that is missed as often as it is taken for another is 0 but for rounding.
+    """
+
+    name = "classifies"
+    shapes = {"hidden": (16, 32), "out": (32, 8), "bias": (8,)}
+    promises = {"mask": "counts"}
+    forward_moves = (moves("all-reduce", "metrics", (), ()),)
+    step_moves = (moves("all-reduce", "gradients", *shapes.values()), *forward_moves)
+
+    def batch(self, draws):
+        """Labels; the more rows count, the further on a device is."""
+        rows = np.arange(64)
+        counts = (rows % 8 <= rows // 8).astype(np.float32)
+        return {"x": draws.normal(size=(64, 16)), "y": draws.integers(0, 8, 64), "counts": counts}
+
+    def mean_loss(self, w, batch):
+        """The cross-entropy of the rows that count."""
+        logits = jax.nn.gelu(batch["x"] @ w["hidden"]) @ w["out"] + w["bias"]
+        of = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
+        return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
+
+
 def strategies():
     """All of them."""
     kinds = (Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated)
-    return [kind() for kind in kinds]
+    return [*(kind() for kind in kinds), Classifies(seed=38)]

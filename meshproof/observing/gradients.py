@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +46,8 @@ def observe_gradients(subject: Subject, state: Any) -> Gradients:
 def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str, ...]], Any]:
     """The gradients, the implicit promotion that tracing them takes, if it takes one, and JAX's mode in which it could.
 
-    A truth value that becomes a number, as a mask in a product, is none: every dtype holds it. What else is promoted
-    behind it is not seen.
+    A truth value or a whole number that meets floats of one dtype, as a mask or a count in a product, is none: what
+    comes out has their dtype. What else is promoted behind it is not seen.
     """
 
     def run() -> Seen[Tree]:
@@ -57,5 +58,12 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
     with jax.numpy_dtype_promotion("strict"):
         strict = run()
     if isinstance(strict, Failed) and "promotion" in strict.reason:
-        return run(), () if "'bool'" in strict.reason else (strict.reason,), "standard"
+        return run(), (strict.reason,) if widens(strict.reason) else (), "standard"
     return strict, strict if isinstance(strict, Unseen) else (), "strict"
+
+
+def widens(refused: str) -> bool:
+    """Whether JAX refuses more than truth values beside one dtype, or whole numbers beside one of floats."""
+    numbers = {name for name in re.findall(r"'(\w+)'", refused) if name != "bool"}
+    whole = {name for name in numbers if "int" in name}
+    return len(numbers) > 1 and len(numbers - whole) != 1

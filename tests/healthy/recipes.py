@@ -108,7 +108,7 @@ class Classifies(DataParallel):
     def batch(self, draws):
         """Labels; the more rows count, the further on a device is."""
         rows = np.arange(64)
-        counts = (rows % 8 <= rows // 8).astype(np.float32)
+        counts = (rows % 8 <= rows // 8).astype(np.int32)
         return {"x": draws.normal(size=(64, 16)), "y": draws.integers(0, 8, 64), "counts": counts}
 
     def mean_loss(self, w, batch):

@@ -1,0 +1,26 @@
+"""Which dtypes may meet: what JAX refuses to promote is a finding only where something is widened."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from meshproof.observing.gradients import widens
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "finding"),
+    [
+        ("bool", "float32", False),
+        ("bool", "int32", False),
+        ("int32", "float32", False),
+        ("uint8", "bfloat16", False),
+        ("bfloat16", "float32", True),
+        ("float32", "complex64", True),
+        ("int8", "int32", True),
+    ],
+)
+def test_what_widens_is_a_finding(one, other, finding):
+    """Whole numbers and truth values take the dtype of floats, which stays."""
+    with jax.numpy_dtype_promotion("strict"), pytest.raises(Exception, match="promotion") as refused:
+        jnp.ones(2, one) * jnp.ones(2, other)
+    assert widens(str(refused.value)) is finding

@@ -69,6 +69,12 @@ def reduces(case: Case) -> bool:
     return moves("gradients")(case) or bool(data_axes(case))
 
 
+def splits_layers(case: Case) -> bool:
+    """A mesh axis that splits no batch splits a parameter, or the contract leaves open what is split."""
+    open_ = None in (case.contract.parameters, case.contract.batch)
+    return open_ or any(case.mesh[axis] > 1 for axis in axes_of(case, "parameters") - axes_of(case, "batch"))
+
+
 def tensor_axes(case: Case) -> set[str]:
     """The mesh axes over which activations move, other than batch axes, to experts, and between pipeline stages."""
     elsewhere = {"all-to-all"} | ({"collective-permute"} if pipelined(case) else set())

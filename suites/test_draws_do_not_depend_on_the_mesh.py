@@ -9,7 +9,7 @@ from meshproof.observing.key_streams import again, drawn_twice, moves_on
 from meshproof.observing.seen import NotSupported
 
 from .advice import multiplied
-from .applicability import both, brings_truth, distributed, draws, on_one_device, unless
+from .applicability import both, brings_truth, distributed, draws, on_one_device, splits_layers, unless
 from .twins import agree_steps
 
 ALIKE = 1e-5
@@ -180,7 +180,7 @@ def told(draw):
     return f"the {draw.shape} numbers of {f'device {draw.device}' if draw.device >= 0 else 'another draw'}"
 
 
-@pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
+@pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth), splits_layers))
 def test_shards_of_one_tensor_draw_different_numbers(observation, judge):
     """Devices that hold different units of a layer MUST draw different numbers for them. (If the loss stays where units
     change their device, with the weights that make and read them, and changes where they change places on it, each

@@ -120,8 +120,8 @@ def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout
     for said in ("parameters", "computed") if part == "parameters" else (part,):
         if unmatched := subject.case.contract.unmatched(said, found):
             return Misdeclared(
-                f"the contract declares {said} {unmatched}, but of the leaves {sorted(found)} none matches, or one "
-                f"that does is taken by a pattern before it: mend the pattern, or leave it out",
+                f"contract: expected leaves of {said} that match {unmatched}, saw none among {sorted(found)}, or only "
+                f"such as a pattern before it takes: mend the pattern, or leave it out",
                 DECLARED_BY[part],
             )
     memory = partial(subject.case.contract.memory_kind, part)

@@ -214,7 +214,7 @@ plant("momentum_in_host_memory", KeepsMomentumInHostMemory, data_parallel.PAGE, 
 plant(
     "everything_whole", storing(parameters=Mapping(), optimizer=Mapping()), fsdp.PAGE, DATA, "MEM-4", "MEM-1", "SHD-6"
 )
-plant("nothing_shown", ShowsNothing, fsdp.PAGE, DATA, "SHD-1", "SHD-2", "SHD-3", "SHD-6", "MEM-1", "NUM-3")
+plant("nothing_shown", ShowsNothing, fsdp.PAGE, DATA, "SHD-1", "SHD-2", "NUM-3")
 plant("placed_afterwards", PlacedAfterwards, fsdp.PAGE, DATA, "MEM-3")
 plant("old_generator", OldGenerator, fsdp.PAGE, DATA, "MEM-3")
 plant("drawn_whole", DrawsWhole, fsdp.PAGE, DATA, "MEM-3")

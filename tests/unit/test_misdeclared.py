@@ -20,12 +20,12 @@ def test_a_pattern_without_a_leaf_is_misdeclared(part):
     subject = SimpleNamespace(case=case, model=("hidden",))
     seen = layout_of_tree(subject, part, {"hidden": jnp.ones(4)})
     assert isinstance(seen, Misdeclared) and seen.clause == DECLARED_BY[part]
-    assert f"the contract declares {part} ['dense_*'], but of the leaves ['hidden'] none matches" in seen.reason
+    assert f"expected leaves of {part} that match ['dense_*'], saw none among ['hidden']" in seen.reason
 
 
 def test_it_is_told_once():
     """Its own clause fails; another is not supported, and says which one fails."""
-    seen = Misdeclared("the contract declares parameters ['dense_*']", "SHD-1")
+    seen = Misdeclared("expected leaves of parameters that match ['dense_*']", "SHD-1")
     own, other = Record("", "SHD-1", "", "a"), Record("", "COM-2", "", "a")
     with pytest.raises(pytest.fail.Exception, match="dense_"):
         Judge(own, "").see(seen)

@@ -17,9 +17,10 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "faults": "harness_mutants",
-    "system": "ab adopt bisect browser check ci_recipes conformance_compare distributed exchange expected_failures "
-    "html_in_browser interrupted plan_command plots_command plugin run_faults timing_plugin upgrade",
+    "faults": "harness_mutants operators",
+    "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
+    "expected_failures html_in_browser interrupted plan_command plots_command plugin real_runs run_faults "
+    "timing_plugin upgrade",
     "unit": "baselines children compare dependencies documents environments expectations_update files html "
     "language progress ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
@@ -27,16 +28,18 @@ ANY_STACK = {
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
+And processes that hang, and the operators' faults, all of which `make mutants` judges.
 
 Each runs on one stack in CI: its commands are the same on all. Other tests run on both, and so do those of such a file
 that a stack takes part in, which are marked ``every_stack``: what they train is judged."""
 
 LONGEST_FIRST = (
-    "faults/test_planted_operations.py",
     "faults/test_saboteurs.py",
+    "faults/test_planted_operations.py",
     "system/test_healthy.py",
-    "faults/test_operators.py",
     "system/test_check.py",
+    "faults/test_operators.py",
+    "unit/test_abstract_members.py",
     "system/test_kept_state.py",
     "faults/test_harness_mutants.py",
     "system/test_real_runs.py",

@@ -17,7 +17,7 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "faults": "harness_mutants operators",
+    "faults": "harness_mutants",
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
     "expected_failures html_in_browser interrupted plan_command plots_command plugin real_runs run_faults "
     "timing_plugin upgrade",
@@ -28,7 +28,7 @@ ANY_STACK = {
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
-And processes that hang, and the operators' faults, all of which `make mutants` judges.
+And processes that hang.
 
 Each runs on one stack in CI: its commands are the same on all. Other tests run on both, and so do those of such a file
 that a stack takes part in, which are marked ``every_stack``: what they train is judged."""

@@ -14,9 +14,9 @@ from .metrics import of_one_shape
 @pytest.mark.clause("NUM-13", applies=both(distributed, unless(brings_truth)))
 def test_later_steps_equal_those_of_one_device(observation, truth, judge):
     """Steps MUST equal those of one device also where the first ones do not lead. (Later, with longer gradients, with
-    an example that is not finite, with most rows masked and a device without any. With longer gradients moments are
-    compared, and where there are none the lengths of updates. Judged where `single_device` is the truth. What is not
-    finite on one device is not finite on the mesh, and nothing else is.)"""
+    an example that is not finite, with most rows masked and a device without any. With longer gradients a parameter
+    is compared by the length of its update, and where moments are kept by the largest change in it. Judged where
+    `single_device` is the truth. What is not finite on one device is not finite on the mesh, and nothing else is.)"""
     alone, seen = judge.see(observation.single_device.probes), judge.see(observation.probes)
     verdicts = []
     for probe, reference in alone.items():

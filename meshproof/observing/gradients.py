@@ -63,7 +63,11 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
 
 
 def widens(refused: str) -> bool:
-    """Whether JAX refuses more than truth values beside one dtype, or whole numbers beside one of floats."""
-    numbers = {name for name in re.findall(r"'(\w+)'", refused) if name != "bool"}
+    """Whether JAX refuses more than truth values beside one dtype, or whole numbers beside one of floats.
+
+    So does what names no two dtypes, in words that are not known here.
+    """
+    names = set(re.findall(r"'(\w+)'", refused))
+    numbers = names - {"bool"}
     whole = {name for name in numbers if "int" in name}
-    return len(numbers) > 1 and len(numbers - whole) != 1
+    return len(names) < 2 or (len(numbers) > 1 and len(numbers - whole) != 1)

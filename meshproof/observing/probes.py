@@ -48,9 +48,9 @@ FASTER = 100.0
 class Probe:
     """Training from these parameters on these batches. After the first ``lead`` of them the state is changed, and what
     comes then is judged: everything that a step has, or, ``coarse``, the loss and the auxiliary state. ``by_length``
-    judges moments, and parameters only where there are none, by the length of their updates: what is 0 but for
-    rounding, as the sum of an element's gradients may be, Adam makes anything of, up to its rate and of either sign.
-    ``ulps`` are those by which inputs are moved to see what rounding explains."""
+    judges a parameter by the length of its update, or, where moments are kept, by the largest change in it: what is 0
+    but for rounding, as the sum of an element's gradients may be, Adam makes anything of, up to its rate and of either
+    sign. ``ulps`` are those by which inputs are moved to see what rounding explains."""
 
     what: str
     parameters: Leaves
@@ -119,13 +119,11 @@ def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
 
 
 def lengths(before: Leaves, step: Step) -> Leaves:
-    """The Euclidean length of each parameter's change, in float64; none where the step shows moments."""
-    if any(value.ndim and is_float(value) for value in step.optimizer_state.values()):
-        return {}
-    return {
-        f"{path}, the length of its update,": np.asarray(np.linalg.norm(np.ravel(value.astype(float) - before[path])))
-        for path, value in step.parameters.items()
-    }
+    """The Euclidean length of each parameter's change, in float64; where the step shows moments, the largest change."""
+    moments = any(value.ndim and is_float(value) for value in step.optimizer_state.values())
+    what, order = ("the largest change", np.inf) if moments else ("the length of its update", None)
+    changes = {path: np.ravel(value.astype(float) - before[path]) for path, value in step.parameters.items()}
+    return {f"{path}, {what},": np.asarray(np.linalg.norm(change, order)) for path, change in changes.items()}
 
 
 def place(trainer: Any, batch: Any) -> Any:

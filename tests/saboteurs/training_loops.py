@@ -1,4 +1,4 @@
-"""Faults of whole training loops, as people write them by hand around ``shard_map``."""
+"""Faults of whole training loops, as people write them by hand."""
 
 from typing import Any
 
@@ -75,5 +75,26 @@ class GuardedByTheShard(Guarded):
     asks_all = False
 
 
+class ClippedBehindItsMomentum(Trainer):
+    """The threshold of an update is shared out over the devices: no moment shows it."""
+
+    name = "clipped_behind_its_momentum"
+    optimizer = optax.chain(optax.trace(0.9), optax.scale(-1e-3))
+
+    def optimizer_state(self, state: Any) -> Any:
+        """The momentum."""
+        return state["optimizer"][0].trace
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """One update, with what only a long one reaches."""
+        value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
+        updates, optimizer = self.optimizer.update(gradients, state["optimizer"])
+        clip = optax.clip_by_global_norm(0.8 / self.mesh_axes["data"])
+        clipped, _ = clip.update(updates, optax.EmptyState())
+        parameters = optax.apply_updates(state["parameters"], clipped)
+        return state | {"parameters": parameters, "optimizer": optimizer}, {"loss": value}
+
+
 plant_stranger(Guarded())
 plant_stranger(GuardedByTheShard(), "NUM-13")
+plant_stranger(ClippedBehindItsMomentum(), "NUM-13")

@@ -24,3 +24,8 @@ def test_what_widens_is_a_finding(one, other, finding):
     with jax.numpy_dtype_promotion("strict"), pytest.raises(Exception, match="promotion") as refused:
         jnp.ones(2, one) * jnp.ones(2, other)
     assert widens(str(refused.value)) is finding
+
+
+def test_a_refusal_in_other_words_is_a_finding():
+    """What cannot be read is not taken for harmless."""
+    assert widens("no implicit promotion of float32 and int32")

@@ -7,13 +7,10 @@ from itertools import combinations
 from math import prod
 
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import Traffic
+from meshproof.measures.traffic import NORMS, Traffic
 from meshproof.observing.observation import Observation
 
 REDUCTIONS = ("all-reduce", "reduce-scatter")
-NORMS = 20
-"""Bytes of norms for each parameter: one number to clip by the global norm, and four for optax's trust ratio (LAMB),
-which takes two norms, each of them twice."""
 
 
 def advised(program: str, lanes: Iterable[Traffic], observation: Observation) -> Iterator[str]:

@@ -2,12 +2,11 @@
 
 import pytest
 
-from .advice import NORMS, advised
+from meshproof.measures.traffic import NORMS, SCALARS
+
+from .advice import advised
 from .applicability import axes_of, data_parallel, reduces
 from .derived import REDUCTIONS, lanes_of, theory
-
-SCALARS = 64
-"""Bytes of a step's or a microbatch's metrics: sixteen float32 numbers."""
 
 
 @pytest.mark.clause("COM-2", applies=reduces)

@@ -31,9 +31,7 @@ from meshproof.adopting.traffic import (
     weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
-
-SCALARS, NORMS = 64, 20
-"""Bytes of scalar metrics that COM-2 admits in a step, and of norms for each parameter."""
+from meshproof.measures.traffic import NORMS, SCALARS
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,13 @@ from meshproof.measures.verdicts import unequal
 HALVES = ("bf16", "f16")
 """Half as wide as float32, in a compiled program's words."""
 
+SCALARS = 64
+"""Bytes of a step's or a microbatch's metrics that may be reduced beside gradients: sixteen float32 numbers."""
+
+NORMS = 20
+"""Bytes of norms for each parameter: one number to clip by the global norm, and four for optax's trust ratio (LAMB),
+which takes two norms, each of them twice."""
+
 SLICED = ("all-reduce + dynamic-slice", "all-reduce-start + dynamic-slice", "fusion all-reduce-scatter")
 """How a reduce-scatter ends that a compiler writes as an all-reduce, of which each device then takes its slice."""
 

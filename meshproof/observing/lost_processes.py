@@ -173,13 +173,14 @@ def observe_loss(command: Sequence[str], how: signal.Signals, environment: Mappi
                 )
             folder = marks_of(members[1])
             until = time.monotonic() + MARKING
-            while time.monotonic() < until and count(mark_in(folder)) < STEPS and not is_over(process):
+            while count(mark := mark_in(folder)) < STEPS and time.monotonic() < until and not is_over(process):
                 time.sleep(0.01)
             with suppress(ProcessLookupError):  # it may have ended after its last step
                 os.kill(members[1], how)
             begun = time.monotonic()
-            time.sleep(0.05)
-            mark = mark_in(folder)
+            for pause in (0.0, 0.05):
+                time.sleep(pause)
+                mark = mark_in(folder) or mark  # whoever started them may have removed the folder by now
             while not is_over(process) and time.monotonic() - begun < ENDING:
                 time.sleep(0.05)
             seconds, over = time.monotonic() - begun, is_over(process)

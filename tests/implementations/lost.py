@@ -53,7 +53,7 @@ def member(how="healthy"):
 
 
 def watch(how):
-    """Start two, and say what there is to say when one has died or is stopped."""
+    """Start two, and say what there is to say when one has died or is stopped: at once, and their marks are gone."""
     words, code = HOWS[how]
     with tempfile.TemporaryDirectory() as folder:
         both = [
@@ -61,7 +61,7 @@ def watch(how):
             for number in "01"
         ]
         while not any(is_over(each) or stopped_by(each) for each in both):
-            time.sleep(0.05)
+            time.sleep(0.005)
         print(words.format(step=(Path(folder) / "1").read_text().partition(" ")[0]), file=sys.stderr, flush=True)
         for each in both if how != "survived" else ():
             each.kill()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.measures.traffic import NORMS, SCALARS
+from meshproof.measures.traffic import NORMS, SCALARS, metrics_allowed
 
 from .advice import advised
 from .applicability import axes_of, data_parallel, reduces
@@ -13,9 +13,10 @@ from .derived import REDUCTIONS, lanes_of, theory
 def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
     batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
-    scalar metrics are reduced besides, norms of each parameter, and statistics of the batch where the auxiliary state
-    has them: in the forward pass at most twice their bytes, for a variance has a mean of its own, and in the backward
-    pass no more than in the forward pass.)"""
+    metrics are reduced besides: scalars, norms of each parameter, and what the forward pass reduces, as each expert's
+    share of the batch; and statistics of the batch where the auxiliary state has them: in the forward pass at most
+    twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the forward
+    pass.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -25,12 +26,20 @@ def test_gradients_are_reduced_once(case, observation, judge):
     judge.clear(stray(case, budget, useful))
     for line in budget:
         if line.payload == "metrics":
-            leaves = len(judge.see(observation.start.layouts.parameters))
-            allowed = SCALARS * case.contract.microbatches + NORMS * leaves
-            source = f"scalars: {SCALARS} bytes per microbatch, and norms: {NORMS} for each of {leaves} parameters"
-            judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", f"{source}; budget: {line}")
+            hold_metrics(case, observation, judge, line)
     hold_statistics(case, observation, judge)
     judge.clear(theory(case, observation, judge).reductions())
+
+
+def hold_metrics(case, observation, judge, line):
+    """What is budgeted as metrics is no second reduction of gradients: scalars, or what the forward pass reduces."""
+    contract, leaves = case.contract, len(judge.see(observation.start.layouts.parameters))
+    alike = [other for other in contract.forward or () if (other.payload, other.axes) == (line.payload, line.axes)]
+    forward, passes = sum(other.bytes for other in alike), 1 + contract.rematerialises
+    allowed = metrics_allowed(forward, passes, contract.microbatches, leaves)
+    source = f"scalars: {SCALARS} bytes per microbatch, or the {forward} bytes of metrics in the budget of the forward "
+    source += f"pass; and norms: {NORMS} for each of {leaves} parameters; budget: {line}"
+    judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", source)
 
 
 def hold_statistics(case, observation, judge):

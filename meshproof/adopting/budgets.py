@@ -23,7 +23,7 @@ from meshproof.adopting.traffic import (
     Lane,
     Seen,
     gradient_shapes,
-    is_vector,
+    is_metric,
     lines,
     shard_shapes,
     sorted_out,
@@ -31,7 +31,7 @@ from meshproof.adopting.traffic import (
     weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
-from meshproof.measures.traffic import NORMS, SCALARS
+from meshproof.measures.traffic import metrics_allowed
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,10 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         stray = _stray(layouts, theory, [*seen, *(forward or ())], questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
-    scalars = sum(each.bytes for each in seen if each.lane[2] == "metrics")
-    if scalars > SCALARS * microbatches + NORMS * len(layouts.parameters):
-        questions.append(Question("step", f"{scalars:,} bytes of scalars are reduced in a step: intended?"))
+    metrics, first = (sum(each.bytes for each in of if each.lane[2] == "metrics") for of in (seen, forward or ()))
+    passes = 1 + sight.step.rematerialises
+    if metrics > metrics_allowed(first, passes, microbatches, len(layouts.parameters)):
+        questions.append(Question("step", f"{metrics:,} bytes of metrics are reduced in a step: intended?"))
     return Budget(
         forward=None if forward is None else lines(forward),
         step=lines(seen),
@@ -99,7 +100,7 @@ def _in_forward(seen: Seen, batch_axes: set[str]) -> Payload:
     """What it is in a forward pass, which has no gradients."""
     if seen.lane[2] != "gradients":
         return seen.lane[2]
-    return "metrics" if is_vector(seen.shape, set(seen.lane[1]), batch_axes) else "activations"
+    return "metrics" if is_metric(seen.shape, set(seen.lane[1]), batch_axes) else "activations"
 
 
 def split_axes(part: Mapping[str, Leaf] | None, mesh: Mapping[str, int]) -> set[str]:

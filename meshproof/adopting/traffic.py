@@ -18,9 +18,6 @@ from meshproof.contract import Communication, Operation, Payload, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import SLICED
 
-VECTOR = 16
-"""Elements of a vector that counts as metrics."""
-
 Moved = tuple[Collective, tuple[int, ...]]
 Shape = tuple[int, ...]
 
@@ -115,15 +112,15 @@ def payload(
         may_be = entry.phase != "forward" or over <= batch_axes
         if may_be and shape and owners(shape, over, of, mesh, batch_axes):
             return "gradients"
-        return "metrics" if not shape or is_vector(shape, over, batch_axes) else "activations"
+        return "metrics" if is_metric(shape, over, batch_axes) else "activations"
     if entry.operation == "all-gather" and any(shape in shard_shapes(weight, over, mesh) for weight in of):
         return "parameters"
     return "activations"
 
 
-def is_vector(shape: Shape, over: set[str], batch_axes: set[str]) -> bool:
-    """Whether it is a short one that is averaged over the batch, as each expert's share of it for a balancing loss."""
-    return len(shape) == 1 and shape[0] <= VECTOR and over <= batch_axes
+def is_metric(shape: Shape, over: set[str], batch_axes: set[str]) -> bool:
+    """Whether it is a scalar, or a vector of the whole batch, as each expert's share of it for a balancing loss."""
+    return not shape or (len(shape) == 1 and over <= batch_axes)
 
 
 def owners(

@@ -40,6 +40,16 @@ Lane = tuple[str, tuple[str, ...]]
 """A logical operation and the mesh axes that it runs over."""
 
 
+def metrics_allowed(forward: int, passes: int, microbatches: int, parameters: int) -> int:
+    """Bytes of metrics that a step may reduce over an axis: what the forward pass reduces there, in each of its passes
+    and microbatches, or scalars where those are more; and norms of so many parameters.
+
+    No gradient is in a forward pass: what that reduces over an axis of the batch is taken of the whole batch, as each
+    expert's share of it for a balancing loss.
+    """
+    return max(SCALARS, passes * forward) * microbatches + NORMS * parameters
+
+
 @dataclass(frozen=True)
 class Traffic:
     """One lane: bytes seen per device and step (``None``: unknown), bytes budgeted, and where both come from.

@@ -128,6 +128,25 @@ class BalancedExperts(Experts):
         return 0.01 * 8 * jnp.sum(jax.lax.pmean(shares, "data") * jax.lax.pmean(given, "data"))
 
 
+class ManyExperts(Manual):
+    """Thirty-two experts on every device, by a router that is balanced over the global batch."""
+
+    name, model = "many_experts", "moe"
+    shapes = {"gate": (16, 32), "up": (32, 16, 8), "down": (32, 8, 8)}
+    balanced = moves("all-reduce", "metrics", (), (32,), (32,))
+    forward_moves = (balanced,)
+    step_moves = (moves("all-reduce", "gradients", *shapes.values()), balanced)
+
+    def local_loss(self, w, batch):
+        """The error of the best expert for each row, and what is least where all have as many."""
+        gates = jax.nn.softmax(batch["x"] @ w["gate"])
+        chosen = jax.nn.one_hot(gates.argmax(-1), 32, dtype=gates.dtype)
+        hidden = jax.nn.gelu(jnp.einsum("be,bd,edf->bef", chosen, batch["x"], w["up"]))
+        outputs = jnp.einsum("be,bef,efo->bo", chosen * gates, hidden, w["down"])
+        shares, given = self.mean(chosen.mean(0)), self.mean(gates.mean(0))
+        return self.mean(jnp.mean((outputs - batch["y"]) ** 2)) + 0.01 * 32 * jnp.sum(shares * given)
+
+
 class Pipeline(Functional):
     """Four stages of one layer each; eight microbatches pass through them one tick after the other."""
 
@@ -256,4 +275,4 @@ class Pmap(Functional):
 
 def strategies():
     """All of them."""
-    return [kind() for kind in (DataParallel, FSDP, HSDP, Experts, BalancedExperts, Pipeline, Pmap)]
+    return [kind() for kind in (DataParallel, FSDP, HSDP, Experts, BalancedExperts, ManyExperts, Pipeline, Pmap)]

@@ -108,15 +108,17 @@ plant(
     **again(data_parallel_shard_map.PAGE, "gradients"),
 )
 ALL = sum(prod(shape) for _, shape in leaves(MLP().shapes)) * 4
+TWICE = {"loss_and_gradients": synchronize_by(each(twice))}
+AS_METRICS = Communication("all-reduce", ("data",), "metrics", ALL)
+plant("reduced_twice_as_metrics", admitting(step=AS_METRICS), data_parallel_shard_map.PAGE, DATA, "COM-2", **TWICE)
 plant(
-    "reduced_twice_as_metrics",
-    admitting(step=Communication("all-reduce", ("data",), "metrics", ALL)),
+    "reduced_twice_as_metrics_of_the_forward_pass",
+    admitting(forward=AS_METRICS, step=AS_METRICS),
     data_parallel_shard_map.PAGE,
     DATA,
-    "COM-2",
-    loss_and_gradients=synchronize_by(each(twice)),
+    "COM-1",
+    **TWICE,
 )
-TWICE = {"loss_and_gradients": synchronize_by(each(twice))}
 for name, step in (
     ("reduced_twice_as_activations", lambda said: (*said, Communication("all-reduce", ("data",), "activations", ALL))),
     ("all_reduced_as_metrics", lambda said: (Communication("all-reduce", ("data",), "metrics", 2 * ALL + 4),)),

@@ -12,6 +12,7 @@ from meshproof.comparison.accelerators import compare_accelerated
 from meshproof.comparison.cases import Pair, compare_case
 from meshproof.comparison.differences import Change, Comparison, Difference
 from meshproof.comparison.operations import compare_operations
+from meshproof.comparison.programs import compare_programs
 from meshproof.report.document import ReportError
 from meshproof.targets import read_target
 
@@ -72,6 +73,7 @@ def _facts(old: Report, new: Report) -> Iterator[Difference]:
                 yield from compare_accelerated(pair)
     yield from _clauses(old, new, lacking=olds.keys() ^ news.keys())
     yield from compare_operations(old, new)
+    yield from compare_programs(old, new)
     yield from _defaults(old["environment"]["defaults"], new["environment"]["defaults"])
     yield from _warnings(old, new)
     if not (old["run"]["warm"] or new["run"]["warm"]):

@@ -19,7 +19,7 @@ SIGNS: dict[str, str] = {"regressed": "✗", "gone": "−", "changed": "≠", "n
 
 Kind = Literal[
     "case", "clause", "checkpoint", "losses", "numbers", "layout", "memory", "wire", "schedule", "collectives", "time",
-    "flops", "margin", "defaults", "warnings", "compile", "operation", "moved",
+    "flops", "margin", "defaults", "warnings", "compile", "operation", "moved", "growth",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

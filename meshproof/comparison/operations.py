@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from meshproof.comparison.differences import Change, Difference
+from meshproof.comparison.differences import Change, Difference, Kind
 
 ORDER = ("right", "refused", "broken", "wrong")
 """From the best of what can become of a layout to the worst."""
@@ -18,26 +18,34 @@ Report = Mapping[str, Any]
 
 
 def compare_operations(old: Report, new: Report) -> Iterator[Difference]:
-    """Every fact of the operations that both runs judged. A run that judged none, or no longer one, is a fact, too.
+    """Every fact of the operations that both runs judged.
 
     Layouts that only one run had say nothing: `--exhaustive` has more of them.
     """
-    olds, news = ({entry["id"]: entry for entry in report.get("operations") or ()} for report in (old, new))
-    for name in dict.fromkeys([*olds, *news]):
-        if name not in olds or name not in news:
-            change: Change = "gone" if name in olds else "new"
-            texts = ("judged", "not judged") if name in olds else ("not judged", "judged")
-            yield Difference(change, "operation", name, "operation", *texts)
-            continue
-        was, now = olds[name], news[name]
-        yield _problem(name, was["problem"], now["problem"])
+    pairs, absent = paired(old, new, "operations", "operation")
+    yield from absent
+    for name, was, now in pairs:
+        yield problem("operation", name, ("on one device", "right"), was, now)
         for layout in was["layouts"].keys() & now["layouts"].keys():
             yield from _layout(name, layout, was["layouts"][layout], now["layouts"][layout])
 
 
-def _problem(name: str, was: str | None, now: str | None) -> Difference:
+def paired(
+    old: Report, new: Report, member: str, kind: Kind
+) -> tuple[list[tuple[str, Report, Report]], list[Difference]]:
+    """The entries of a member that both reports have, with their id; and each that only one has, which is a fact."""
+    olds, news = ({entry["id"]: entry for entry in report.get(member) or ()} for report in (old, new))
+    both = [(name, olds[name], news[name]) for name in olds if name in news]
+    gone = [Difference("gone", kind, name, kind, "judged", "not judged") for name in olds if name not in news]
+    added = [Difference("new", kind, name, kind, "not judged", "judged") for name in news if name not in olds]
+    return both, gone + added
+
+
+def problem(kind: Kind, name: str, healthy: tuple[str, str], old: Report, new: Report) -> Difference:
+    """What is wrong with it as a whole; ``healthy`` has the place of that fact, and the word for nothing."""
+    was, now = old["problem"], new["problem"]
     change: Change = "same" if was == now else "changed" if was and now else "regressed" if now else "improved"
-    return Difference(change, "operation", name, "on one device", was or "right", now or "right")
+    return Difference(change, kind, name, healthy[0], was or healthy[1], now or healthy[1])
 
 
 def _layout(name: str, layout: str, was: Layout, now: Layout) -> Iterator[Difference]:

@@ -1,4 +1,4 @@
-"""An operation's part of a report: by layout what became of each direction, and what its program moved."""
+"""Parts of a report: what became of an operation under each layout and what moved; what a program has at each size."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from meshproof.observing.seen import Seen, Unseen
+from meshproof.operations.growing.observing import ProgramSeen
 from meshproof.operations.observing import Direction, Point, PointsSeen
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -24,6 +25,13 @@ def operation_entry(name: str, seen: Seen[PointsSeen]) -> dict[str, Any]:
         entry = layouts.setdefault(point.layout, {"collectives": None if isinstance(moved, str) else moved})
         entry[point.direction] = told(point)
     return {"id": name, "problem": "; ".join(seen.problems) or None, "layouts": layouts}
+
+
+def program_entry(name: str, seen: Seen[ProgramSeen]) -> dict[str, Any]:
+    """The entry of one growing program: what is counted and timed of it at each size."""
+    if isinstance(seen, Unseen):
+        return {"id": name, "problem": seen.reason, "sizes": []}
+    return {"id": name, "problem": None, "sizes": [each.recorded() for each in seen.sizes]}
 
 
 def fates(layout: Mapping[str, Any]) -> list[str]:

@@ -265,13 +265,15 @@ class Conformance:
         }
         entries = [self.entries[case.id] for case in self.cases if case.id in self.entries]
         implementation, records = self.settings.implementation, list(self.records.values())
-        seen = sorted(self.operations().values(), key=lambda entry: entry["id"])
-        return build_report(implementation, environments, self.clauses, records, entries, run, self.unmatched, seen)
+        return build_report(
+            implementation, environments, self.clauses, records, entries, run, self.unmatched, self.listed()
+        )
 
-    def operations(self) -> dict[str, Any]:
-        """The report's entry of every operation that was judged, by its id."""
+    def listed(self) -> dict[str, list[Any]]:
+        """The report's entries of the operations and programs that were judged, by the member of the report."""
         plugin: Any = self.config.pluginmanager.get_plugin("meshproof-operations")
-        return plugin.entries if plugin else {}
+        found = {"operations": plugin.entries, "programs": plugin.programs} if plugin else {}
+        return {member: sorted(own.values(), key=lambda entry: entry["id"]) for member, own in found.items()}
 
     def describe_cases(self) -> None:
         """Make the report's entry of every judged case, unless a worker sent it."""

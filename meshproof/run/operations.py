@@ -16,10 +16,10 @@ from meshproof.observing.seen import Failed, Seen
 from meshproof.operations import Operation
 from meshproof.operations.growing import GrowingProgram
 from meshproof.operations.growing.keys import Keys
-from meshproof.operations.growing.observing import Growth
+from meshproof.operations.growing.observing import Growth, ProgramSeen
 from meshproof.operations.loading import OWN, Table, TableError, load_table
 from meshproof.operations.observing import OperationSeen, PointsSeen
-from meshproof.operations.recording import fates, operation_entry
+from meshproof.operations.recording import fates, operation_entry, program_entry
 from meshproof.operations.reproducers import write_reproducer
 from meshproof.operations.stacked.observing import Moment, StackedCase
 from meshproof.operations.transforms import TransformFamily
@@ -68,6 +68,7 @@ class Operations:
         self.table: Table = load_table(source)
         self.exhaustive = bool(conformance.config.getoption("exhaustive"))
         self.entries: dict[str, Any] = {}
+        self.programs: dict[str, Any] = {}
         self.written: dict[str, None] = {}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -104,6 +105,12 @@ class Operations:
         self.entries[family.id] = operation_entry(family.id, seen)
         return seen
 
+    def growth(self, program: GrowingProgram) -> Seen[ProgramSeen]:
+        """How a program grows, which is recorded."""
+        seen: Seen[ProgramSeen] = self.observed("growth", program.id)
+        self.programs[program.id] = program_entry(program.id, seen)
+        return seen
+
     def cache_keys(self) -> Seen[tuple[Keys, Keys]]:
         """The keys of all programs of the table, of two fresh processes."""
         seen: Seen[tuple[Keys, Keys]] = self.observed("keys", "all")
@@ -122,7 +129,7 @@ class Operations:
     def pytest_sessionfinish(self) -> None:
         """A worker sends the entries of the operations that it judged."""
         if self.conformance.is_worker:
-            told = {"operations": self.entries, "written": self.written}
+            told = {"operations": self.entries, "programs": self.programs, "written": self.written}
             self.conformance.config.workeroutput["meshproof_operations"] = json.dumps(told)  # type: ignore[attr-defined]
 
     @pytest.hookimpl(optionalhook=True)
@@ -130,6 +137,7 @@ class Operations:
         """Take over the entries of a worker."""
         told = json.loads(getattr(node, "workeroutput", {}).get("meshproof_operations", "{}"))
         self.entries |= told.get("operations", {})
+        self.programs |= told.get("programs", {})
         self.written |= told.get("written", {})
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -161,8 +169,7 @@ def seen_family(transformed: TransformFamily, pytestconfig: pytest.Config, judge
 def growths(program: GrowingProgram, pytestconfig: pytest.Config, judge: Judge) -> tuple[Growth, ...]:
     """How a program grows."""
     plugin: Any = pytestconfig.pluginmanager.get_plugin(NAME)
-    seen: Seen[tuple[Growth, ...]] = plugin.observed("growth", program.id)
-    return judge.see(seen)
+    return judge.see(plugin.growth(program)).growths
 
 
 @pytest.fixture

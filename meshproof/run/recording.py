@@ -33,13 +33,13 @@ def build_report(
     cases: Sequence[Mapping[str, Any]],
     run: Mapping[str, Any],
     unmatched: Sequence[Mapping[str, Any]] = (),
-    operations: Sequence[Mapping[str, Any]] = (),
+    listed: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
     """The report as plain JSON data; infinite and undefined numbers become ``null``.
 
     ``environments`` are those of the targets, by name. ``cases`` are made by `case_entry`. ``run`` is how it was
-    started and whether it finished. ``unmatched`` are the expectations that cover no test. ``operations`` are made by
-    `meshproof.operations.recording.operation_entry`.
+    started and whether it finished. ``unmatched`` are the expectations that cover no test. ``listed`` are the
+    ``operations`` and ``programs`` of a table, as `meshproof.operations.recording` makes their entries.
     """
     report = {
         "schema": SCHEMA,
@@ -49,7 +49,7 @@ def build_report(
         "clauses": [_clause(clause, statement, list(records)) for clause, statement in sorted(clauses.items())],
         "cases": list(cases),
         "unmatched_expectations": list(unmatched),
-        "operations": list(operations),
+        **(listed or {}),
     }
     return _finite(report)  # type: ignore[no-any-return]
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from meshproof.comparison import compare
+from meshproof.operations.growing.measuring import JAXPR, TRACING
 from tests.saboteurs.operations import CAUGHT_BY
 
 ROOT = Path(__file__).parents[2]
@@ -72,3 +74,22 @@ def test_each_fault_is_caught_by_its_clause(failures, planted):
         assert re.search(said, message), f"{said}\nis not in\n{message}"
         assert f"{clause} is violated by {planted}: " in message
         assert f"[{planted}]' --case-timeout 30 --operations {TABLE}" in message.splitlines()[-1]
+
+
+def became(report, was, now):
+    """What a comparison says where one program became another of the same report, by the place of each line."""
+    programs = {entry["id"]: entry for entry in report["programs"]}
+    old, new = (programs[f"program-{name}@operations"] | {"id": "program"} for name in (was, now))
+    compared = compare(report | {"programs": [old]}, report | {"programs": [new]})
+    return {each.place: each for each in compared.differences if each.kind == "growth"}
+
+
+@pytest.mark.parametrize(("planted", "place"), [("adds_all_inputs", JAXPR), ("traces_by_squares", TRACING)])
+def test_a_program_that_grew_is_a_line_of_compare(report, planted, place):
+    """By squares: more of it, or a longer time to trace it."""
+    assert became(report, "healthy", planted)[place].change == "regressed"
+
+
+def test_a_program_with_another_constant_has_no_line(report):
+    """It is as large, and its times differ by noise alone."""
+    assert became(report, "closes_over_noise", "reads_a_set") == {}

@@ -7,7 +7,8 @@ import pytest
 from meshproof.observing.seen import Failed
 from meshproof.operations.growing import GrowingProgram
 from meshproof.operations.growing.keys import observe_keys, unequal
-from meshproof.operations.growing.observing import SLACK, Growth, equations, excessive, grown, observe_growth
+from meshproof.operations.growing.measuring import equations
+from meshproof.operations.growing.observing import SLACK, Growth, excessive, grown, observe_growth
 
 FIRST = dict.fromkeys(SLACK, 100.0)
 

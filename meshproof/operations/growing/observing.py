@@ -6,29 +6,16 @@ to depth, and not with width. Seconds are those of the processor, not of the clo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
-from time import process_time
-from typing import Any
-
-import jax
 
 from meshproof.observing.members import origin
 from meshproof.observing.seen import Failed, Seen
 from meshproof.operations.growing import GrowingProgram
+from meshproof.operations.growing.measuring import COMPILED, JAXPR, LOWERED, LOWERING, TRACING, Measured, measure
 
 DEPTHS, WIDTHS = (6, 24), (16, 64)
-
-RUNS = 5
-"""Of which a time is the median."""
-
-JAXPR, LOWERED, COMPILED = (
-    "equations of the jaxpr",
-    "operations of the lowered program",
-    "instructions of the compiled program",
-)
-TRACING, LOWERING = "seconds of tracing", "seconds of lowering"
+SIZES = (DEPTHS[0], WIDTHS[0]), (DEPTHS[1], WIDTHS[0]), (DEPTHS[0], WIDTHS[1])
 
 SLACK = {JAXPR: 1.25, LOWERED: 1.25, COMPILED: 2.0, TRACING: 1.5, LOWERING: 1.5}
 """By which each may exceed proportion; squares make sixteenfold of a program four times as deep.
@@ -57,61 +44,37 @@ class Growth:
         return self.saw[1] / max(self.saw[0], 1e-9) / self.allowed
 
 
-def observe_growth(program: GrowingProgram, note: Callable[[str], object]) -> Seen[tuple[Growth, ...]]:
+@dataclass(frozen=True)
+class ProgramSeen:
+    """A program at all its sizes, and how it grows from the first to each other."""
+
+    sizes: tuple[Measured, ...]
+    growths: tuple[Growth, ...]
+
+
+def observe_growth(program: GrowingProgram, note: Callable[[str], object]) -> Seen[ProgramSeen]:
     """Trace, lower and compile it at two depths and two widths; ``note`` is told of each before."""
     try:
-        measured(program, 2, WIDTHS[0])  # what is made once in a process
-        found = {}
-        for depth, width in ((DEPTHS[0], WIDTHS[0]), (DEPTHS[1], WIDTHS[0]), (DEPTHS[0], WIDTHS[1])):
+        measure(program, 2, WIDTHS[0])  # what is made once in a process
+        found = []
+        for depth, width in SIZES:
             note(f"depth {depth}, width {width}")
-            found[depth, width] = measured(program, depth, width)
+            found.append(measure(program, depth, width))
     except Exception as error:
         return Failed(f"expected a program that compiles, saw {type(error).__name__}: {error} ({origin(error)})")
-    small = found[DEPTHS[0], WIDTHS[0]]
+    small, deeper, wider = ({**each.counts, **each.seconds} for each in found)
     deep = 1.0 if program.looped else DEPTHS[1] / DEPTHS[0]
-    return (
-        *grown("depth", DEPTHS, small, found[DEPTHS[1], WIDTHS[0]], deep),
-        *grown("width", WIDTHS, small, found[DEPTHS[0], WIDTHS[1]], 1.0),
-    )
+    growths = *grown("depth", DEPTHS, small, deeper, deep), *grown("width", WIDTHS, small, wider, 1.0)
+    return ProgramSeen(tuple(found), growths)
 
 
 def grown(
-    of: str, sizes: tuple[int, int], small: dict[str, float], large: dict[str, float], linear: float
+    of: str, sizes: tuple[int, int], small: Mapping[str, float], large: Mapping[str, float], linear: float
 ) -> Iterator[Growth]:
     """Each measure at two sizes; the growth that is in proportion is ``linear``."""
     for what, slack in SLACK.items():
         allowed = linear * slack * (STEADY if what in (TRACING, LOWERING) and linear == 1 else 1)
         yield Growth(of, what, (f"{of} {sizes[0]}", f"{of} {sizes[1]}"), (small[what], large[what]), allowed)
-
-
-def measured(program: GrowingProgram, depth: int, width: int) -> dict[str, float]:
-    """What is counted and timed at one size."""
-    times = []
-    for _ in range(RUNS):
-        function, given = program.make(depth, width)
-        began = process_time()
-        traced = jax.jit(function).trace(*given)
-        then = process_time()
-        lowered = traced.lower()
-        times.append((then - began, process_time() - then))
-    counts = (
-        equations(traced.jaxpr.jaxpr),
-        lines(lowered.as_text()),
-        lines(lowered.compile().as_text() or ""),
-    )
-    return dict(zip(SLACK, (*counts, *map(median, zip(*times, strict=True))), strict=True))
-
-
-def equations(jaxpr: Any) -> int:
-    """The equations of a jaxpr and of those within it."""
-    inner = (value for equation in jaxpr.eqns for value in jax.tree.leaves([*equation.params.values()]))
-    bodies = (getattr(value, "jaxpr", value) for value in inner)
-    return len(jaxpr.eqns) + sum(equations(body) for body in bodies if hasattr(body, "eqns"))
-
-
-def lines(text: str) -> int:
-    """The lines that define a value."""
-    return sum(" = " in line for line in text.splitlines())
 
 
 def excessive(growths: tuple[Growth, ...]) -> Iterator[str]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -25,9 +26,11 @@ from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.launching.peers import Peers, find_peers, is_launched
+from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading
 from meshproof.observing.lost_processes import Lost, find_command, observe_loss
 from meshproof.observing.observation import Observation
+from meshproof.observing.runs import find_run
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
 from meshproof.run.distributed import Distributed
@@ -258,6 +261,16 @@ def reading(conformance: Conformance, judge: Judge) -> Reading:
     seen = judge.see(conformance.observers[conformance.targets[0]].reading())
     with closing(conformance.fresh) as observer:
         return replace(seen, resumed=seen.resumed + judge.see(observer.resumption(seen.streams)))
+
+
+@pytest.fixture
+def course(conformance: Conformance, judge: Judge) -> Iterator[Course]:
+    """What the implementation's own loop trains on, and what its runs do that were stopped or killed."""
+    judge.see(find_run(importlib.import_module(conformance.settings.implementation)))  # else no process is started
+    with TemporaryDirectory(prefix="meshproof-run-") as name:
+        with closing(conformance.fresh) as observer:
+            seen = judge.see(observer.run(Path(name)))
+        yield judge.see(conformance.observers[conformance.targets[0]].continued(Path(name), seen))
 
 
 @pytest.fixture

@@ -27,8 +27,9 @@ def strategies() -> Iterator[Form]:
 
 
 def __getattr__(name: str) -> Any:
-    """``data_iterator``, where Grain is installed: it is imported when it is asked for, for that takes seconds."""
-    if name != "data_iterator":
+    """``data_iterator`` and ``training_run``, where Grain is installed: they are imported when they are asked for, for
+    that takes seconds."""
+    if name not in ("data_iterator", "training_run"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from reference_impl.lifecycle.data_loading import data_iterator
@@ -36,4 +37,8 @@ def __getattr__(name: str) -> Any:
         if error.name != "grain":
             raise
         raise AttributeError("the book reads data with Grain: pip install 'meshproof[data]'") from error
-    return data_iterator
+    if name == "data_iterator":
+        return data_iterator
+    from reference_impl.lifecycle.short_run import ShortRun
+
+    return ShortRun

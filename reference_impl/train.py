@@ -1,12 +1,17 @@
 """``python -m reference_impl.train --strategy fsdp --mesh data=8 --model gpt``: the loop around the book's train step.
 
 It stops cleanly on SIGTERM and SIGINT: the step that runs is finished, its state saved, and the exit code is 128 plus
-the signal's number. ``--resume`` continues bitwise where the last whole checkpoint was saved.
+the signal's number. ``--resume`` continues bitwise where the last whole checkpoint was saved, with the next examples:
+where the data go on is part of it.
+
+Over several processes (``meshproof launch -n 2 -- python -m reference_impl.train …``) each reads its own rows, and a
+signal ends it at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -25,7 +30,9 @@ from rich.table import Table
 from reference_impl import strategies
 from reference_impl.forms.base import Form
 from reference_impl.lifecycle.choosing import choose, parse_mesh
+from reference_impl.lifecycle.feeding import Feed
 from reference_impl.lifecycle.loss_curves import SINGLE, draw
+from reference_impl.lifecycle.multiprocess import COUNT, join, mark
 from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
 
@@ -59,7 +66,7 @@ class Stop:
 class Run:
     """A strategy, its data, and what was measured of each step: its loss, and its seconds.
 
-    The seconds of the first step of a process are those of compiling it.
+    The seconds of the first step of a process are those of compiling it. Raises ``ValueError`` as `Feed`.
     """
 
     strategy: Form
@@ -67,10 +74,15 @@ class Run:
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.feed = Feed(self.strategy, self.data)
+
     def step(self, state: Any, number: int) -> Any:
-        """The state after step ``number``; waits for the devices."""
+        """The state after step ``number``, on the next batch; waits for the devices."""
         begun = time.perf_counter()
-        state, metrics = self.strategy.train_step(state, self.strategy.shard_batch(self.data.batch(number)))  # type: ignore[attr-defined]
+        batch = self.feed.next()
+        mark(number)
+        state, metrics = self.strategy.train_step(state, batch)  # type: ignore[attr-defined]
         self.losses.append(float(metrics["loss"].mean()))
         self.seconds.append(time.perf_counter() - begun)
         return state
@@ -96,7 +108,8 @@ def train(
     columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     number, saved = begin, begin
     bar = Progress(*columns, TextColumn("loss {task.fields[loss]:.4f}"), console=console)
-    with bar as progress, stop.on_signals(), folder or nullcontext():
+    alone = jax.process_count() == 1  # else one would stop, and the others wait for it in a collective
+    with bar as progress, stop.on_signals() if alone else nullcontext(), folder or nullcontext():
         task = progress.add_task("", total=end, completed=begin, epoch=1, loss=float("nan"))
         while number < end and not stop.number:
             state = run.step(state, number)
@@ -109,10 +122,10 @@ def train(
                 recent = run.losses[-(place or run.data.steps_per_epoch) :]
                 progress.print(f"step {number}: mean loss {sum(recent) / len(recent):.6f}, {run.speed()}")
             if folder and save_every and number % save_every == 0:
-                folder.save(run.strategy, state, number)
+                folder.save(run.strategy, state, number, run.feed.data)
                 saved = number
         if folder and number > saved:
-            folder.save(run.strategy, state, number)
+            folder.save(run.strategy, state, number, run.feed.data)
     return state, number
 
 
@@ -164,15 +177,21 @@ def main(
             console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             raise typer.Exit(2) from None
     try:
+        if COUNT in os.environ:
+            join()
         axes = parse_mesh(mesh) if mesh else None
         form = choose(strategy, framework, model, axes, batch)
         use_devices(prod(form.mesh_axes.values()), exact=axes is not None)
+        console.quiet = jax.process_index() > 0
         run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
         form.check_divides(run.data.batch(0))
         end = steps or epochs * run.data.steps_per_epoch
         settings = {"model": form.model, "batch": form.batch_size, "seed": seed}
         folder = RunFolder.open(checkpoints, keep, settings, resume)
-        begin, state = folder.restore(form) if folder and resume else (0, form.init(jax.random.key(seed)))  # type: ignore[attr-defined]
+        if folder and resume:
+            begin, state = folder.restore(form, run.feed.data)
+        else:
+            begin, state = 0, form.init(jax.random.key(seed))  # type: ignore[attr-defined]
         if begin > end:
             raise ValueError(f"the checkpoint is of step {begin}: expected --steps of at least that, saw {end}")
     except (ValueError, FileExistsError, FileNotFoundError) as error:
@@ -190,7 +209,7 @@ def main(
     except SaveError as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
-    if losses:
+    if losses and jax.process_index() == 0:
         write = losses.with_name(f"{losses.name}.new")
         write.write_text(json.dumps({"begin": begin, "losses": run.losses, "seconds": run.seconds}), encoding="utf-8")
         write.replace(losses)
@@ -239,7 +258,7 @@ def use_devices(needed: int, exact: bool) -> None:
     Raises ``ValueError`` where a mesh that the user named is of another number of devices than there are.
     """
     if jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
-        jax.config.update("jax_num_cpu_devices", needed)
+        jax.config.update("jax_num_cpu_devices", max(1, needed // int(os.environ.get(COUNT, 1))))
     if exact and needed != jax.device_count():
         raise ValueError(f"--mesh is of {needed} devices, JAX has {jax.device_count()}: expected all of them")
 

@@ -43,6 +43,7 @@ __all__ = [
     "Slot",
     "Step",
     "Strategy",
+    "TrainingRun",
     "Trajectory",
     "Tree",
     "Truth",
@@ -236,6 +237,22 @@ class DataIterator(Protocol):
 
     def ids(self, batch: Batch) -> Iterable[Any]:
         """Optional: the names of the examples in a batch. Without it an example is a row, known by its bytes."""
+
+
+class TrainingRun(Protocol):
+    """What ``training_run(folder)`` of an implementation's module returns: its own loop, a step at a time.
+
+    It begins anew where there is no whole checkpoint in the folder, a ``pathlib.Path``, and else goes on from the last.
+    """
+
+    step: int
+    """The train steps that were taken since the run began."""
+
+    def __next__(self) -> tuple[Batch, float]:
+        """Take one step. Returns the host batch that it trained on, and its loss."""
+
+    def save(self) -> None:
+        """Write all that the run needs to go on after the step that was taken last; on disk when this returns."""
 
 
 def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -28,6 +28,7 @@ from packaging.version import Version
 from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, lines, stack, start
 from meshproof.contract import Batch, Evaluation, Tree
 from meshproof.files import replace_pickle
+from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading, Resumed, Stream
 from meshproof.observing.observation import Outcome
 from meshproof.observing.seen import Failed, Seen
@@ -140,6 +141,14 @@ class Observer:
     def resumption(self, streams: Mapping[int, Stream]) -> Seen[tuple[Resumed, ...]]:
         """What the iterators read in this process from some of the states that another one saved."""
         return cast("Seen[tuple[Resumed, ...]]", self.of_case("resumption", "reading", streams))
+
+    def run(self, folder: Path) -> Seen[Course]:
+        """What the implementation's own loop trains on, with copies of its checkpoints in ``folder``."""
+        return cast("Seen[Course]", self.of_case("run", "run", folder))
+
+    def continued(self, folder: Path, course: Course) -> Seen[Course]:
+        """The same with what the runs in these copies do, in this process."""
+        return cast("Seen[Course]", self.of_case("continued", "run", (folder, course)))
 
     def of_case(self, ask: str, case_id: str, given: Any) -> Any:
         """The answer to a request that no other process makes."""

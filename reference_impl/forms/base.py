@@ -28,6 +28,7 @@ from reference_impl.truth import Adam, ModelTruth
 
 if TYPE_CHECKING:
     from reference_impl.lifecycle.checkpointing import Saving
+    from reference_impl.lifecycle.saved_data import Resumable
 
 OVER_PROCESSES = {"data_parallel-linen-mlp", "fsdp-nnx-mlp", "fsdp_tensor_parallel_shard_map-jax-mlp"}
 """What is trained over several processes too: of each framework one, annotated and by hand, on one axis and on two."""
@@ -214,23 +215,24 @@ class Form:
         """What ``init`` returns, without its arrays. Each form has its own."""
         raise NotImplementedError
 
-    def save(self, state: Any, folder: Path) -> None:
-        """The state as a checkpoint. Raises as `checkpointing.save`."""
+    def save(self, state: Any, folder: Path, data: Resumable | None = None) -> None:
+        """The state, and the place of a data iterator, as a checkpoint. Raises as `checkpointing.save`."""
         from reference_impl.lifecycle import checkpointing  # only here: importing Orbax takes most of a second
 
-        checkpointing.save(state, folder)
+        checkpointing.save(state, folder, data)
 
-    def save_async(self, state: Any, folder: Path) -> Saving:
+    def save_async(self, state: Any, folder: Path, data: Resumable | None = None) -> Saving:
         """The same in the background: ``result()`` waits for it. Raises as `checkpointing.save_async`."""
         from reference_impl.lifecycle import checkpointing
 
-        return checkpointing.save_async(state, folder)
+        return checkpointing.save_async(state, folder, data)
 
-    def restore(self, folder: Path) -> Any:
-        """The state of a checkpoint, placed as ``init`` places it. Raises as `checkpointing.restore`."""
+    def restore(self, folder: Path, data: Resumable | None = None) -> Any:
+        """The state of a checkpoint, placed as ``init`` places it; the iterator goes on from its place there. Raises
+        as `checkpointing.restore`."""
         from reference_impl.lifecycle import checkpointing
 
-        return checkpointing.restore(self.abstract_state(), folder)
+        return checkpointing.restore(self.abstract_state(), folder, data)
 
     if not compat.ORBAX_SAVES_TREES:
         save = save_async = restore = None  # type: ignore[assignment]

@@ -2,6 +2,7 @@
 
                  on disk                                   restored
     every leaf   once, by its path, whatever holds it      on the mesh and with the sharding of the abstract state
+    the data     of each process, where it reads on        by any number of processes, if the iterator allows it
 
 Each device writes its own shards and one of several replicas is written, so that saving gathers nothing. The abstract
 state decides where a leaf goes: the same checkpoint is restored onto a mesh of another shape, and each device reads
@@ -20,12 +21,17 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from reference_impl.lifecycle.saved_data import PART, DataError, Resumable, SavedData
+
 State = Any
 """A pytree of arrays, in any framework: dicts and optax's tuples, Flax's ``TrainState``, NNX modules."""
 
 
 PATIENCE = 1200.0
 """Seconds that a save may take: Orbax's own limit to what its processes wait for."""
+
+ARRAYS = "state"
+"""The folder of the arrays in a checkpoint: Orbax's own name for them."""
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What Orbax adds to a folder's name until the checkpoint is whole."""
@@ -65,17 +71,20 @@ class Saving:
             raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
 
 
-def save(state: State, folder: Path) -> None:
+def save(state: State, folder: Path, data: Resumable | None = None) -> None:
     """Write every leaf of a state into a folder; it is whole on disk when this returns. Raises as `save_async` and
     `Saving.result`."""
-    save_async(state, folder).result()
+    save_async(state, folder, data).result()
 
 
-def save_async(state: State, folder: Path) -> Saving:
-    """Begin to write every leaf of a state into a folder. Training may go on, and donate the state.
+def save_async(state: State, folder: Path, data: Resumable | None = None) -> Saving:
+    """Begin to write every leaf of a state into a folder, and the place of a data iterator beside it. Training may go
+    on, donate the state, and read on.
 
-    Raises ``FileExistsError`` where something is in the folder already: no checkpoint is overwritten.
+    Raises ``FileExistsError`` where something is in the folder already: no checkpoint is overwritten. ``TypeError``
+    where JSON cannot hold the iterator's place.
     """
+    parts = {ARRAYS: by_path(state)} | ({} if data is None else {PART: SavedData(data)})
     if folder.exists():
         if not folder.is_dir() or any(folder.iterdir()):
             raise FileExistsError(f"{folder} is not empty: expected a new folder for each checkpoint")
@@ -83,17 +92,24 @@ def save_async(state: State, folder: Path) -> Saving:
     context = ocp.Context()
     context.array.saving.use_replica_parallel = False  # else a slice is compiled for every shape that has replicas
     with context:
-        return Saving(folder, ocp.save_async(folder, by_path(state)))
+        return Saving(folder, ocp.save_checkpointables_async(folder, parts))
 
 
-def restore(abstract_state: State, folder: Path) -> State:
-    """The state that was saved, as ``abstract_state`` places it: ``ShapeDtypeStruct`` leaves with shardings.
+def restore(abstract_state: State, folder: Path, data: Resumable | None = None) -> State:
+    """The state that was saved, as ``abstract_state`` places it: ``ShapeDtypeStruct`` leaves with shardings. A data
+    iterator continues where it was saved.
 
-    Raises `CheckpointError` where the folder is no checkpoint or one that cannot be read, and where a leaf is missing,
-    unknown, or of another shape or dtype. A bit that was flipped in an array is not noticed: Orbax keeps no checksum.
+    Raises `CheckpointError` where the folder is no checkpoint or one that cannot be read, where a leaf is missing,
+    unknown, or of another shape or dtype, and where the iterator's place is missing or another iterator's. A bit that
+    was flipped in an array is not noticed: Orbax keeps no checksum.
     """
     expected = by_path(abstract_state)
     check(expected, folder)
+    if data is not None:
+        try:
+            SavedData(data).resume(folder / PART)
+        except DataError as error:
+            raise CheckpointError(str(error)) from error
     try:
         restored = ocp.load(folder, expected)
     except Exception as error:  # Orbax raises a bare one where a file of arrays is missing or too short

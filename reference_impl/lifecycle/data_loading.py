@@ -11,8 +11,8 @@ what 2 processes saved, 4 continue. A state says where the buffer began to be fi
 given out; it is filled again. An epoch ends with a row that is padded, and the next epoch's rows follow in the same
 batch: every text is read once before any is read again.
 
-Every process packs every row, which is arithmetic on tokens that are there already. Where an example is a row of its
-own and nothing is packed, ``grain.experimental.ElasticIterator`` reads only what a process keeps.
+Every process packs every row, which is arithmetic on tokens that are there already. `ShuffledBatches`, on which the
+loop trains, packs nothing, and reads only what a process keeps.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ import numpy as np
 from grain.experimental import FirstFitPackIterDataset
 
 from meshproof.contract import Batch
-from reference_impl.lifecycle.training_data import CORPUS, order
+from reference_impl.lifecycle.training_data import CORPUS, Shuffled, order
 
 LENGTH, ROWS, BUFFER = 128, 4, 3
 """Tokens of a row, rows of a global batch, and rows of the packing buffer, of the sonnets."""
+
+STEPS, AHEAD = 1 << 40, 2
+"""More batches than anybody trains on, and how many of them are read before they are asked for."""
 
 
 class PackedTexts:
@@ -38,6 +41,8 @@ class PackedTexts:
     ``tokens``, ``segments`` (the texts of a row, counted from 1), ``positions`` (in its text) and ``text`` (which one)
     are int32 arrays (rows / processes, length). Raises ``ValueError`` where texts do not fit a row, or processes rows.
     """
+
+    elastic = True
 
     def __init__(
         self, texts: Sequence[np.ndarray], length: int, rows: int, buffer: int, seed: int, process: int, processes: int
@@ -103,6 +108,53 @@ class PackedTexts:
     def ids(self, batch: Batch) -> list[int]:
         """The texts that a batch holds: where each begins."""
         return [int(text) for text in batch["text"][(batch["positions"] == 0) & (batch["segments"] > 0)]]
+
+
+class ShuffledBatches:
+    """The endless batches of a shuffled data set, the rows of one of ``readers`` equal blocks; read ahead by Grain.
+
+    Its place is that behind the batch which was returned last, however far it has read: of ``AHEAD`` batches that wait,
+    none is skipped by a resume. Raises ``ValueError`` where the readers do not share a batch equally.
+    """
+
+    elastic = True
+
+    def __init__(self, data: Shuffled, reader: int, readers: int) -> None:
+        if not 0 <= reader < readers or data.batch_size % readers:
+            raise ValueError(
+                f"reader {reader} of {readers} and a global batch of {data.batch_size} examples: expected a reader "
+                f"from 0 to {readers - 1}, and examples that {readers} readers share equally"
+            )
+        rows = data.batch_size // readers
+        own = slice(reader * rows, (reader + 1) * rows)
+        steps = grain.MapDataset.range(STEPS).map(lambda step: {k: v[own] for k, v in data.batch(int(step)).items()})
+        self.data, self.batches = data, iter(steps.to_iter_dataset(grain.ReadOptions(1, AHEAD)))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch: Batch = next(self.batches)
+        return batch
+
+    @property
+    def step(self) -> int:
+        """How many batches were returned, over all epochs."""
+        return int(self.batches.get_state()["next_index"])
+
+    def get_state(self) -> dict[str, Any]:
+        """Where it continues, and of which data, as JSON can hold it; the same for any number of readers."""
+        return {"data": self.data.identity, "batches": self.batches.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue there. Raises ``ValueError`` where the state is of other data, or another seed or batch."""
+        for name, own in self.data.identity.items():
+            if (was := state["data"].get(name)) != own:
+                raise ValueError(
+                    f"it was saved of {name} {was}, and there now is {own}: its place would be at other examples. "
+                    f"Train on what the run began with, or begin a new run"
+                )
+        self.batches.set_state(state["batches"])
 
 
 def data_iterator(process: int, processes: int) -> PackedTexts:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import jax
+
 from reference_impl.forms.base import Form
 
 if TYPE_CHECKING:
     from reference_impl.lifecycle.checkpointing import Saving
+    from reference_impl.lifecycle.data_loading import ShuffledBatches
 
 CHECKPOINT = re.compile(r"step_(\d{6,})")
 
@@ -58,9 +61,10 @@ class RunFolder:
             if (path.exists() and not path.is_dir()) or folder.steps():
                 raise FileExistsError(f"{path} has checkpoints already: pass --resume, or name a new folder")
             path.mkdir(parents=True, exist_ok=True)
-            write = path / "run.json.new"
-            write.write_text(json.dumps(settings), encoding="utf-8")
-            write.replace(path / "run.json")
+            if jax.process_index() == 0:
+                write = path / "run.json.new"
+                write.write_text(json.dumps(settings), encoding="utf-8")
+                write.replace(path / "run.json")
         elif not folder.steps():
             raise ValueError(f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it")
         else:
@@ -84,11 +88,12 @@ class RunFolder:
             return []
         return sorted(int(match[1]) for entry in self.path.iterdir() if (match := CHECKPOINT.fullmatch(entry.name)))
 
-    def save(self, strategy: Form, state: Any, step: int) -> None:
-        """Begin to save the state after ``step`` steps, once the save before is whole. Raises `SaveError`."""
+    def save(self, strategy: Form, state: Any, step: int, data: ShuffledBatches) -> None:
+        """Begin to save the state after ``step`` steps, once the save before is whole, and with it where the data go
+        on. Raises `SaveError`."""
         self.wait()
         with self._told(step):
-            self.running = step, strategy.save_async(state, self.path / f"step_{step:06}")
+            self.running = step, strategy.save_async(state, self.path / f"step_{step:06}", data)
 
     def wait(self) -> None:
         """Wait for the save that runs, if one does. Raises `SaveError`."""
@@ -119,10 +124,20 @@ class RunFolder:
     def _saved(self) -> None:
         """Once a save is whole, the oldest checkpoints beyond those to keep are removed."""
         self.running = None
-        for old in self.steps()[: -self.keep]:
+        for old in self.steps()[: -self.keep] if jax.process_index() == 0 else ():
             shutil.rmtree(self.path / f"step_{old:06}")
 
-    def restore(self, strategy: Form) -> tuple[int, Any]:
-        """The last checkpoint's step and state, on the strategy's mesh."""
+    def restore(self, strategy: Form, data: ShuffledBatches) -> tuple[int, Any]:
+        """The last checkpoint's step and state, on the strategy's mesh; the data go on from their place there.
+
+        Raises ``ValueError`` where that is not the step of the state, and as `checkpointing.restore`.
+        """
         step = self.steps()[-1]
-        return step, strategy.restore(self.path / f"step_{step:06}")
+        folder = self.path / f"step_{step:06}"
+        state = strategy.restore(folder, data)
+        if data.step != step:
+            raise ValueError(
+                f"{folder / 'data'} goes on after batch {data.step}, its state is of step {step}: expected the batch "
+                f"that was trained on last; restore an earlier checkpoint"
+            )
+        return step, state

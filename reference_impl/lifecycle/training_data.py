@@ -1,13 +1,16 @@
 """What the loop trains on: a synthetic regression, and three sonnets of Shakespeare by characters.
 
-A batch is a function of the seed and the step alone, so that a run which resumes at step k continues with the same
-examples: there is no position to save, and none to lose.
+A batch is a function of the seed and the step alone. Who reads them in turn has a place, which is saved with the state:
+see `data_loading.ShuffledBatches`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +53,15 @@ class Shuffled:
     def steps_per_epoch(self) -> int:
         """How many whole batches it has."""
         return self.examples // self.batch_size
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What the batch of a step follows from: seed, sizes, and a digest of all examples."""
+        content = blake2b(digest_size=6)
+        for name, field in sorted(self.fields.items()):
+            content.update(f"{name} {field.dtype} {field.shape}".encode() + field.tobytes())
+        sizes = {"seed": self.seed, "batch size": self.batch_size, "number of examples": self.examples}
+        return sizes | {"digest of all examples": content.hexdigest()}
 
     def batch(self, step: int) -> Batch:
         """The global batch of this step, counted from 0 over all epochs."""

@@ -19,38 +19,38 @@ from tests.run_faults import subject
 class ForgetsMomentum(JaxForm):
     """Goes on with the parameters alone."""
 
-    def restore(self, folder: Path) -> Any:
+    def restore(self, folder: Path, data: Any = None) -> Any:
         """Momentum starts from nothing."""
-        state = super().restore(folder)
+        state = super().restore(folder, data)
         return state._replace(optimizer=jax.tree.map(lambda array: array * 0, state.optimizer))
 
 
 class Awaited(JaxForm):
     """What it saves in the background is saved at once."""
 
-    def save_async(self, state: Any, folder: Path) -> Any:
+    def save_async(self, state: Any, folder: Path, data: Any = None) -> Any:
         """By `save`, whatever that does."""
-        self.save(state, folder)
+        self.save(state, folder, data)
         return SimpleNamespace(result=lambda: None, done=lambda: True)
 
 
 class SavesInPlace(Awaited):
     """Its checkpoints have their last name from the first file on."""
 
-    def save(self, state: Any, folder: Path) -> None:
+    def save(self, state: Any, folder: Path, data: Any = None) -> None:
         """File by file."""
         with tempfile.TemporaryDirectory() as name:
-            super().save(state, Path(name) / "whole")
+            super().save(state, Path(name) / "whole", data)
             shutil.copytree(Path(name) / "whole", folder, dirs_exist_ok=True)
 
 
 class SwallowsErrors(Awaited):
     """A save that failed is none that anybody hears of."""
 
-    def save(self, state: Any, folder: Path) -> None:
+    def save(self, state: Any, folder: Path, data: Any = None) -> None:
         """Or does not."""
         with suppress(Exception):
-            super().save(state, folder)
+            super().save(state, folder, data)
 
 
 def names_another(self: Group, *_: float) -> Fault:

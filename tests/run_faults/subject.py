@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 
 from reference_impl import train
-from reference_impl.lifecycle import checkpointing  # noqa: F401 - it takes seconds, once
+from reference_impl.lifecycle import checkpointing, data_loading  # noqa: F401 - it takes seconds, once
 from reference_impl.lifecycle.choosing import choose
 from reference_impl.lifecycle.run_folder import RunFolder
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
@@ -92,11 +92,11 @@ class Watched(RunFolder):
     operations: Operations = None
     log: Path = None
 
-    def save(self, strategy: Any, state: Any, step: int) -> None:
+    def save(self, strategy: Any, state: Any, step: int, data: Any) -> None:
         """Save, and say so."""
         self.operations.counts.append(0)
         self.operations.counting = True
-        super().save(strategy, state, step)
+        super().save(strategy, state, step, data)
         self.wait()
         self.operations.counting = False
         with self.log.open("a") as log:
@@ -131,11 +131,11 @@ def train_in(folder: Path, log: Path, harm: Harm, until: int) -> dict[str, Any]:
     resume = bool(RunFolder(folder, KEEP).steps())
     opened = RunFolder.open(folder, KEEP, SETTINGS, resume)
     kept = Watched(opened.path, opened.keep, operations=operations, log=log)
-    operations.counting = True
-    begin, state = kept.restore(FORM) if resume else (0, FORM.init(jax.random.key(0)))
-    operations.counting = False
     run = Harmed(FORM, DATA)
     run.harm = harm
+    operations.counting = True
+    begin, state = kept.restore(FORM, run.feed.data) if resume else (0, FORM.init(jax.random.key(0)))
+    operations.counting = False
     silent = Console(file=io.StringIO())
     state, _ = train.train(run, state, begin, until, kept, SAVE_EVERY, silent, train.Stop())
     return {"begin": begin, "digest": digest(state), "operations": operations.counts}

@@ -47,7 +47,7 @@ def test_a_resumed_run_is_bitwise_the_run_that_was_not_stopped(strategy, silent,
     folder = RunFolder.open(tmp_path / "run", 3, SETTINGS, resume=False)
     expected, _ = train.train(whole, strategy.init(jax.random.key(3)), 0, 40, None, 0, silent, train.Stop())
     train.train(first, strategy.init(jax.random.key(3)), 0, 20, folder, 0, silent, train.Stop())
-    step, state = RunFolder.open(tmp_path / "run", 3, SETTINGS, resume=True).restore(strategy)
+    step, state = RunFolder.open(tmp_path / "run", 3, SETTINGS, resume=True).restore(strategy, second.feed.data)
     assert step == 20
     resumed, number = train.train(second, state, step, 40, folder, 0, silent, train.Stop())
     assert number == 40
@@ -132,7 +132,7 @@ def test_a_run_overwrites_none_and_continues_only_itself(strategy, tmp_path):
     folder = RunFolder.open(tmp_path, 3, SETTINGS, resume=False)
     (tmp_path / "step_000007.orbax-checkpoint-tmp").mkdir()
     assert folder.steps() == []
-    folder.save(strategy, strategy.init(jax.random.key(3)), 1)
+    folder.save(strategy, strategy.init(jax.random.key(3)), 1, run_of(strategy).feed.data)
     folder.wait()
     with pytest.raises(FileExistsError, match="has checkpoints already: pass --resume"):
         RunFolder.open(tmp_path, 3, SETTINGS, resume=False)
@@ -166,7 +166,7 @@ def test_a_save_that_failed_in_the_background_ends_the_run(strategy, silent, tmp
 
     filling = Filling(run.strategy, run.data)
     with full, pytest.raises(SaveError, match=r"step 3 is not saved, the last that was is of step 2: .*too large"):
-        folder.save(strategy, strategy.init(jax.random.key(3)), 2)
+        folder.save(strategy, strategy.init(jax.random.key(3)), 2, filling.feed.data)
         train.train(filling, strategy.init(jax.random.key(3)), 0, end, folder, 3, silent, train.Stop())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "step_000002"]
     assert 3 <= len(filling.losses) < 500
@@ -175,13 +175,15 @@ def test_a_save_that_failed_in_the_background_ends_the_run(strategy, silent, tmp
 def test_a_failed_save_does_not_keep_the_next_from_being_whole(strategy, tmp_path):
     """A loop that goes on after the error has the next checkpoint."""
     folder, state = RunFolder.open(tmp_path, 3, SETTINGS, resume=False), strategy.init(jax.random.key(3))
+    data = run_of(strategy).feed.data
     (tmp_path / "step_000001").mkdir()
     (tmp_path / "step_000001" / "notes.txt").write_text("of somebody else", encoding="utf-8")
     with pytest.raises(SaveError, match="step 1 is not saved"):
-        folder.save(strategy, state, 1)
-    folder.save(strategy, state, 2)
+        folder.save(strategy, state, 1, data)
+    next(data), next(data)
+    folder.save(strategy, state, 2, data)
     folder.wait()
-    assert folder.restore(strategy)[0] == 2
+    assert folder.restore(strategy, data)[0] == 2
 
 
 def test_the_picture_has_every_strategy_and_how_far_it_is_from_one_device(silent, tmp_path, monkeypatch):

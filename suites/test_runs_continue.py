@@ -1,0 +1,21 @@
+"""A run goes on in silence from what its checkpoint lacks: other examples, or the same twice, and no step fails."""
+
+import pytest
+
+from meshproof.measures.continuing import astray
+
+
+@pytest.mark.clause("CKP-6")
+def test_stopped_runs_continue(course, judge):
+    """A run that is stopped MUST continue from its last checkpoint with the examples and, bit for bit, the losses of a
+    run that is not. (Stopped after each of five steps, and continued to the end, in a process that did not train it.
+    Where it never saved it trains the same.)"""
+    judge.clear(astray(course, killed=False))
+
+
+@pytest.mark.clause("CKP-6")
+def test_runs_killed_in_a_save_continue(course, judge):
+    """A run that is killed while it saves MUST continue from that step or the one before, with the examples and the
+    losses that follow it. (Killed before each file operation of a save that changes the folder: the arrays and the
+    iterator's place are of one step, or the checkpoint is none.)"""
+    judge.clear(astray(course, killed=True))

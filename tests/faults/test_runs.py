@@ -1,0 +1,64 @@
+"""A loop that continues with other examples, or from what is not whole, is caught by CKP-6; a sound one is not."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.implementations import runs
+
+pytestmark = pytest.mark.any_stack
+
+CAUGHT = {
+    "Restarted": r"stopped after step 3: at step 4 expected the examples .* saw those of step 1; the data begin again",
+    "Late": r"stopped after step 3: at step 4 expected the examples .* saw those of step 5; .* was read ahead: save",
+    "Twice": r"stopped after step 3: at step 4 expected the examples .* saw those of step 3; .* of an earlier step",
+    "Apart": r"killed while step 4 was saved, before \w+ data.new: at step 5 .* those of step 4; .* write both into",
+    "InPlace": r"killed while step 4 was saved, before opening step_4/data.json: .* saw FileNotFoundError: .*whole",
+    "MomentumLost": r"stopped after step \d: at step \d expected the loss [\d.]+, bit for bit, saw .* not in the check",
+    "OneKept": r"killed while step 4 was saved, .* goes on from step 3 or 4, saw one from step 0",
+}
+"""Of each fault what is said of it."""
+
+STOPPED_IS_SOUND = "Apart", "InPlace", "OneKept"
+"""What only a kill shows."""
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What CKP-6 says of each run, in a process of their own: the hooks stay."""
+    command = [sys.executable, "-m", runs.__name__]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_sound_run_passes(told):
+    """And every run is judged."""
+    assert told.keys() == runs.RUNS.keys() == {"Sound", *CAUGHT}
+    assert told["Sound"] == []
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_fault_is_told(told, name):
+    """In a sentence that says where the run ended, what was expected, and what to do."""
+    found = [problem for problem in told[name] if re.search(CAUGHT[name], problem)]
+    assert found, told[name]
+    assert len(told[name]) == 1 or name not in STOPPED_IS_SOUND
+
+
+@pytest.mark.parametrize("name", ["Restarted", "Late", "Apart"])
+def test_ckp_6_catches_it(name, tmp_path):
+    """In a run of the suites, by name."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "pytest", "suites/test_runs_continue.py", "--impl", runs.__name__, "-q"]
+    command += ["-p", "no:randomly", "--conformance-report", str(report)]
+    variables = os.environ | {runs.CHOSEN: name}
+    subprocess.run(command, capture_output=True, env=variables, timeout=300)
+    [clause] = json.loads(report.read_text(encoding="utf-8"))["clauses"]
+    messages = [test["message"] for test in clause["tests"] if test["status"] == "failed"]
+    assert clause["id"] == "CKP-6" and all(message.startswith("CKP-6 is violated: ") for message in messages)
+    assert re.search(CAUGHT[name], "\n".join(messages)), clause["tests"]

@@ -25,6 +25,15 @@ ONE = 'Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))'
 """The mesh of one device."""
 
 
+HEAD = (
+    'import os; os.environ["JAX_NUM_CPU_DEVICES"], os.environ["JAX_PLATFORMS"] = "8", "cpu"',
+    "import jax, jax.numpy as jnp, numpy as np",
+    "from jax import lax",
+    "from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P",
+)
+"""How a script begins."""
+
+
 class NoSourceError(ValueError):
     """The source of an operation cannot be told."""
 
@@ -51,11 +60,8 @@ def script(operation: Operation, seen: OperationSeen, point: Point) -> str:
     names = [f"x{place}" for place in range(len(operation.operands))]
     both = bool(operation.differentiated) and (point.direction == "gradient" or point.fate == "wrong")
     lines = [
-        'import os; os.environ["JAX_NUM_CPU_DEVICES"], os.environ["JAX_PLATFORMS"] = "8", "cpu"',
-        "import jax, jax.numpy as jnp, numpy as np",
-        "from jax import lax",
-        "from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P",
-        mesh_line(layout),
+        *HEAD,
+        mesh_line(layout.mesh, layout.axis_type),
         *source_lines(operation.function),
         f"given = [{', '.join(map(literal, operands_of(operation, point.run)))}]",
         *program_lines(operation, seen, point, layout, names, both),
@@ -67,10 +73,10 @@ def script(operation: Operation, seen: OperationSeen, point: Point) -> str:
     return "\n".join([*lines, ""])
 
 
-def mesh_line(layout: Layout) -> str:
+def mesh_line(shape: tuple[int, ...], axis_type: str) -> str:
     """The mesh, in Python."""
-    kinds = f"axis_types=(AxisType.{layout.axis_type},) * {len(layout.mesh)}"
-    return f"mesh = Mesh(np.array(jax.devices()).reshape({layout.mesh}), {AXES[: len(layout.mesh)]}, {kinds})"
+    kinds = f"axis_types=(AxisType.{axis_type},) * {len(shape)}"
+    return f"mesh = Mesh(np.array(jax.devices()).reshape({shape}), {AXES[: len(shape)]}, {kinds})"
 
 
 def specs(layout: Layout) -> str:
@@ -152,7 +158,10 @@ def definition(function: FunctionType) -> ast.Lambda | ast.FunctionDef:
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) and is_of(node, function):
             return node
-        if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
+        lines = (
+            [node.lineno, *(each.lineno for each in node.decorator_list)] if isinstance(node, ast.FunctionDef) else []
+        )
+        if isinstance(node, ast.FunctionDef) and function.__code__.co_firstlineno in lines:
             return bare(node)
     raise NoSourceError(f"{function.__name__}: no such function in {inspect.getfile(function)}")
 
@@ -165,12 +174,14 @@ def is_of(node: ast.Lambda, function: FunctionType) -> bool:
     return (body.lineno, body.col_offset) <= first and last <= (body.end_lineno, body.end_col_offset)
 
 
-def bare(node: ast.FunctionDef) -> ast.FunctionDef:
-    """A definition without docstring and annotations."""
-    node.body, node.returns = [each for each in node.body if not is_docstring(each)], None
-    for argument in node.args.args:
-        argument.annotation = None
-    return node
+def bare(definition: ast.FunctionDef) -> ast.FunctionDef:
+    """A definition, and those within, without docstrings and annotations."""
+    for node in ast.walk(definition):
+        if isinstance(node, ast.FunctionDef):
+            node.body, node.returns = [each for each in node.body if not is_docstring(each)], None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+    return definition
 
 
 def is_docstring(node: ast.stmt) -> bool:

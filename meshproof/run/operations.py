@@ -23,6 +23,9 @@ from meshproof.operations.recording import fates, operation_entry, program_entry
 from meshproof.operations.reproducers import write_reproducer
 from meshproof.operations.stacked.observing import Moment, StackedCase
 from meshproof.operations.transforms import TransformFamily
+from meshproof.operations.transforms.observing import FamilySeen
+from meshproof.operations.transforms.reproducers import write_reproducers
+from meshproof.operations.transforms.settings import chosen_settings
 from meshproof.run.conformance import Conformance
 
 NAME = "meshproof-operations"
@@ -34,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = f"table of operations: my_ops.py, my.module or none (default {OWN}, with --impl none)"
     group.addoption("--operations", metavar="TABLE", help=text)
     group.addoption(
-        "--reproducers", metavar="DIR", help="write a script of nothing but JAX for each operation that fails"
+        "--reproducers",
+        metavar="DIR",
+        help="write a script of nothing but JAX for each operation or composition that fails",
     )
     group.addoption(
         "--exhaustive", action="store_true", help="run operations under every layout, not some of each kind"
@@ -99,10 +104,15 @@ class Operations:
             return Failed(f"{name}, {note.read_text(encoding='utf-8')}: {seen.reason}")
         return seen
 
-    def transforms(self, family: TransformFamily) -> Seen[PointsSeen]:
+    def transforms(self, family: TransformFamily) -> Seen[FamilySeen]:
         """A family of compositions, which is recorded."""
-        seen: Seen[PointsSeen] = self.observed("transforms", family.id)
+        seen: Seen[FamilySeen] = self.observed("transforms", family.id)
         self.entries[family.id] = operation_entry(family.id, seen)
+        folder = self.conformance.config.getoption("reproducers")
+        if folder and isinstance(seen, FamilySeen) and seen.expected:
+            chosen = chosen_settings([*self.table.transforms.values()], self.exhaustive)[family.id]
+            named = {setting.name: setting for setting in chosen}
+            self.written |= dict.fromkeys(write_reproducers(named, seen, Path(folder)))
         return seen
 
     def growth(self, program: GrowingProgram) -> Seen[ProgramSeen]:

@@ -1,4 +1,4 @@
-"""A user's own table of operations: what fails of it is written down as a script that fails without Meshproof."""
+"""A user's own table: what fails of it is written down as a script that fails without Meshproof."""
 
 import json
 import subprocess
@@ -15,6 +15,8 @@ import jax
 import numpy as np
 
 from meshproof.operations import Operand, Operation
+from meshproof.operations.transforms import PLAIN, Transform, TransformFamily
+from meshproof.operations.transforms.bodies import BODIES
 
 X = Operand((8, 16))
 
@@ -33,6 +35,23 @@ def operations():
     turned = Operation("turned", lambda x: x.T, (X,), lambda x: x.T)
     steep = Operation("steep", lambda x: x * (jax.lax.stop_gradient(factor())), (X,))
     return [ours, turned, steep]
+
+
+STEPS = 3
+
+
+def too_often(function):
+    \"\"\"A step too many.\"\"\"
+
+    def step(pair, _):
+        return function(*pair), None
+
+    return lambda x, w: jax.lax.scan(step, (x, w), None, length=STEPS)[0]
+
+
+def transforms():
+    jit, scan = Transform("jit", jax.jit), Transform("scan", too_often, lambda f: lambda x, w: f(*f(x, w)))
+    return [TransformFamily(outer, (PLAIN, scan), BODIES[:1]) for outer in (PLAIN, jit)]
 """
 
 
@@ -49,16 +68,23 @@ def run(tmp_path_factory):
 
 
 def test_what_fails_is_written_down(run):
-    """A script for each operation that fails, and none for others; the run says where."""
+    """A script for each operation and composition that fails, and none for others; the run says where."""
     folder, done = run
     assert done.returncode == 1, done.stdout + done.stderr
-    assert {path.name for path in (folder / "found").iterdir()} == {"doubled.py", "steep.py"}
-    assert "reproducers: found/doubled.py, found/steep.py" in done.stdout
+    assert {path.name for path in (folder / "found").iterdir()} == {
+        "doubled.py",
+        "steep.py",
+        "plain-scan.py",
+        "jit-scan.py",
+    }
+    written = "found/doubled.py, found/jit-scan.py, found/plain-scan.py, found/steep.py"
+    assert f"reproducers: {written}" in done.stdout
     entries = {entry["id"]: entry for entry in json.loads((folder / "report.json").read_text())["operations"]}
-    assert entries.keys() == {"doubled@operations", "turned@operations", "steep@operations"}
+    names = {"doubled", "turned", "steep", "transform-plain", "transform-jit"}
+    assert entries.keys() == {f"{name}@operations" for name in names}
 
 
-@pytest.mark.parametrize("name", ["doubled", "steep"])
+@pytest.mark.parametrize("name", ["doubled", "steep", "plain-scan"])
 def test_a_script_fails_where_the_suite_did(run, name):
     """In at most fifteen lines, of which none knows Meshproof."""
     folder, _ = run
@@ -69,12 +95,15 @@ def test_a_script_fails_where_the_suite_did(run, name):
     assert alone.returncode == 1 and "AssertionError: on " in alone.stderr, alone.stderr
 
 
-def test_a_script_passes_once_it_is_mended(run):
+@pytest.mark.parametrize(
+    ("name", "fault", "mended"), [("doubled", "2.0 if", "1.0 if"), ("plain-scan", "length=3", "length=2")]
+)
+def test_a_script_passes_once_it_is_mended(run, name, fault, mended):
     """What it asserts is the fault, not something that always fails."""
     folder, _ = run
-    text = (folder / "found" / "doubled.py").read_text(encoding="utf-8")
-    assert "2.0 if" in text
-    mended = folder / "mended.py"
-    mended.write_text(text.replace("2.0 if", "1.0 if"), encoding="utf-8")
-    alone = subprocess.run([sys.executable, "-I", str(mended)], capture_output=True, text=True)
+    text = (folder / "found" / f"{name}.py").read_text(encoding="utf-8")
+    assert fault in text
+    script = folder / f"{name}_mended.py"
+    script.write_text(text.replace(fault, mended), encoding="utf-8")
+    alone = subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True)
     assert alone.returncode == 0, alone.stderr

@@ -17,7 +17,7 @@ from jax import lax
 
 @dataclass(frozen=True)
 class Named:
-    """JAX's collectives over a mesh axis of that name and size."""
+    """JAX's collectives over a mesh axis of that name and size; each is one expression, which a reproducer repeats."""
 
     axis: str
     size: int
@@ -45,8 +45,12 @@ class Named:
 
     def mine(self, x: Any, dimension: int) -> Any:
         """The device's part."""
-        width = x.shape[dimension] // self.size
-        return lax.dynamic_slice_in_dim(x, lax.axis_index(self.axis) * width, width, x.ndim + dimension)
+        return lax.dynamic_slice_in_dim(
+            x,
+            lax.axis_index(self.axis) * (x.shape[dimension] // self.size),
+            x.shape[dimension] // self.size,
+            x.ndim + dimension,
+        )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,13 +23,22 @@ Parts = Sequence[Sequence[Any]]
 """Results of x and w, and gradients by x and w."""
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "gradient")
+
+
+@dataclass(frozen=True)
+class FamilySeen(PointsSeen):
+    """A family of compositions, and what those that are wrong or broken should have computed."""
+
+    expected: dict[str, Parts]
+
+
 QUICKLY = {"xla_backend_optimization_level": 0}
 """A reference runs once, and its numbers are whole: better code would only take longer to make."""
 
 
 def observe_family(
     family: TransformFamily, settings: Sequence[Setting], note: Callable[[str], object]
-) -> Seen[PointsSeen]:
+) -> Seen[FamilySeen]:
     """Run the compositions of a family; ``note`` is told of each before it runs, so that a crash can name it."""
     note("one device")
     try:
@@ -41,7 +51,9 @@ def observe_family(
         for point, collectives in observe_setting(setting, parts):
             points.append(point)
             moved |= {setting.name: collectives} if collectives is not None else {}
-    return PointsSeen(family.outer.name, tuple(points), moved, ())
+    failed = {point.layout for point in points if point.fate in ("wrong", "broken")}
+    means = {setting.name: parts for setting, parts in zip(settings, expected, strict=True) if setting.name in failed}
+    return FamilySeen(family.outer.name, tuple(points), moved, (), means)
 
 
 def meanings(settings: Sequence[Setting]) -> list[Parts]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -49,11 +48,6 @@ def scanned(function: Function) -> Function:
 def chosen(function: Function) -> Function:
     """A branch of ``lax.cond``, taken."""
     return lambda x, w: lax.cond(jnp.bool_(True), function, lambda x, w: (x, w), x, w)
-
-
-def remat(policy: Callable[..., Any] | None = None) -> Callable[[Function], Function]:
-    """``jax.checkpoint`` with a policy."""
-    return lambda function: jax.checkpoint(function, policy=policy)
 
 
 def with_custom_vjp(function: Function) -> Function:
@@ -111,7 +105,7 @@ OUTER = (
     Transform("vmap", mapped, lambda f: lambda x, w: plus(f(x, w), f(-x, w))),
     Transform("scan", scanned, lambda f: lambda x, w: f(*f(x, w))),
     Transform("cond", chosen),
-    Transform("remat", remat()),
+    Transform("remat", jax.checkpoint),
     Transform("custom_vjp", with_custom_vjp),
     Transform("custom_jvp", with_custom_jvp),
     Transform("linearize", linearized, lambda f: lambda x, w: plus(f(x, w), jax.jvp(f, (x, w), (x, w))[1])),
@@ -121,10 +115,10 @@ OUTER = (
 INNER = (
     PLAIN,
     *OUTER,
-    Transform("remat_dots", remat(POLICIES.dots_saveable)),
-    Transform("remat_unbatched_dots", remat(POLICIES.dots_with_no_batch_dims_saveable)),
-    Transform("remat_named", remat(POLICIES.save_only_these_names(SAVED))),
-    Transform("remat_unnamed", remat(POLICIES.save_anything_except_these_names(SAVED))),
+    Transform("remat_dots", lambda f: jax.checkpoint(f, policy=POLICIES.dots_saveable)),
+    Transform("remat_unbatched_dots", lambda f: jax.checkpoint(f, policy=POLICIES.dots_with_no_batch_dims_saveable)),
+    Transform("remat_named", lambda f: jax.checkpoint(f, policy=POLICIES.save_only_these_names(SAVED))),
+    Transform("remat_unnamed", lambda f: jax.checkpoint(f, policy=POLICIES.save_anything_except_these_names(SAVED))),
 )
 """Policies of rematerialisation are tried within what differentiates, maps and repeats them."""
 

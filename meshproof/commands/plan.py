@@ -146,7 +146,7 @@ def plan(
     if not planned.fits:
         fail(told["why_not"], 1)
     if verify and told["compiled"]["parted"]:
-        fail(f"the compiler does not agree: {'; '.join(told['compiled']['parted'])}", 1)
+        fail("\n  - ".join(["the compiler does not agree:", *told["compiled"]["parted"]]), 1)
 
 
 def asked_model(config: str | None, params: float | None, given: dict[str, Any], read: dict[str, Any]) -> Model:

@@ -8,17 +8,35 @@ from math import prod
 from typing import Any
 
 from meshproof.planning.advice import size
+from meshproof.planning.arrays import (
+    Disagreement,
+    Leaf,
+    Parameter,
+    disagreements,
+    parameters_of,
+    planned_bytes,
+    shapes_of,
+)
 from meshproof.planning.costs import Memory, Plan, plan_of
+from meshproof.planning.lanes import Lane, lanes_of
 from meshproof.planning.layouts import Layout
-from meshproof.planning.memory import FLOAT32
+from meshproof.planning.memory import FLOAT32, Precision
 from meshproof.planning.models import Model, PlanError
 from meshproof.planning.proposing import Piece
 from meshproof.planning.reading import layers_of, sizes_of
 from meshproof.planning.search import Question
 from meshproof.planning.verifying import AXES, ROUNDS
 
-TOKEN = 4
-"""Bytes of a token, and of its label."""
+COMPARED = 256 * 1024**2
+"""Bytes by formula from which on a program is held to it: below, workspaces of a compiler outweigh it."""
+
+LEAST_HELD, MOST_HELD = 0.4, 2.5
+"""What a program holds over its formula, at least and at most: docs/planning.md states both."""
+
+NAMED = 5
+"""Arrays otherwise than planned that a terminal names: those with the most bytes."""
+
+OTHERWISE = "arrays otherwise than planned"
 
 SCORES = "scores of attention, not counted by the formula, if no kernel fuses them"
 
@@ -31,35 +49,59 @@ def beside(question: Question, piece: Piece, facts: Facts) -> dict[str, Any]:
     ``parted`` says in words where the program is not what was planned, empty where it is. Raises `PlanError` where
     what was built is no model that formulas know.
     """
+    layout, precision = piece.layout, question.precision
     try:
         model, layer = built(question.model, facts["leaves"])
+        parameters = parameters_of(shapes_of(facts["leaves"]), model, layout)
     except PlanError as error:
         raise PlanError(f"--verify: {facts['case']}: what was built is no model of equal layers: {error}") from error
     more = question.model.layers - model.layers
     whole = replace(model, layers=question.model.layers, parameters=model.parameters + more * layer)
-    plan, every = (
-        plan_of(each, piece.layout, piece.batch, question.chip, question.precision) for each in (model, whole)
-    )
+    plan, every = (plan_of(each, layout, piece.batch, question.chip, precision) for each in (model, whole))
+    held = by_array(plan.memory, parameters, layout, precision, 1)
+    every_held = by_array(every.memory, parameters, layout, precision, whole.layers / model.layers)
+    planned = list(planned_bytes(facts["leaves"], parameters, layout, precision, piece.batch))
     memory = facts["memory"]
     besides = memory["temporary"] + memory["outputs"] - memory["aliased"]
-    (state, temporary), (every_state, every_temporary) = map(shares, (plan.memory, every.memory))
+    (state, temporary), (every_state, every_temporary) = map(shares, (held, every_held))
     program = memory["arguments"] * every_state / state + besides * every_temporary / temporary
+    lanes = lanes_of(parameters, model, layout, piece.batch, precision)
     told = {
         "case": facts["case"],
         "target": facts["target"],
         "seconds": facts["seconds"],
-        "strategy": piece.layout.name,
-        "mesh": piece.layout.mesh,
-        "recomputes": piece.layout.recomputes,
+        "strategy": layout.name,
+        "mesh": layout.mesh,
+        "recomputes": layout.recomputes,
         "scaled": list(scaled(question, piece, model)),
-        "built": list(differences(question.model, whole)),
-        "arguments": arguments(plan, piece, facts),
-        "temporary": {"formula": temporary, "compiler": besides, "terms": temporary_terms(plan, model, piece)},
-        "held": {"formula": every.memory.total, "compiler": program, "memory": question.chip.memory},
-        "moved": list(moved(plan, facts["lanes"])),
-        "collectives": facts["lanes"],
+        "built": [*differences(question.model, whole), *kept_whole(parameters, layout, precision)],
+        "arguments": arguments(planned, facts),
+        "arrays": [vars(each) | {"shape": list(each.shape)} for each in disagreements(planned)],
+        "temporary": {"formula": temporary, "compiler": besides, "terms": temporary_terms(held, model, piece)},
+        "held": {"formula": every_held.total, "compiler": program, "memory": question.chip.memory},
+        "moved": list(moved(plan, lanes, facts["lanes"])),
+        "collectives": list(beside_lanes(lanes, facts["lanes"])),
     }
-    return told | {"parted": list(parted(question, told))}
+    return told | {"parted": [*parted_arrays(disagreements(planned)), *parted(question, told)]}
+
+
+def parted_arrays(found: list[Disagreement]) -> Iterator[str]:
+    """The first arrays that are not as planned, and how many more there are."""
+    yield from map(str, found[:NAMED])
+    if rest := found[NAMED:]:
+        extra = sum(each.compiled - each.planned for each in rest)
+        yield f"{len(rest)} more arrays that are not as planned, {extra:+,} bytes of a device (--json names all)"
+
+
+def by_array(
+    held: Memory, parameters: tuple[Parameter, ...], layout: Layout, precision: Precision, times: float
+) -> Memory:
+    """The same with its state array by array, those of layers so many ``times``."""
+    counted = [(each, each.elements * (times if each.layers else 1)) for each in parameters]
+    split = [(1, precision.moments), (2, precision.gradient), (3, precision.parameter)]
+    sums = (sum(count * width / each.ways(layout, least) for each, count in counted) for least, width in split)
+    moments, gradients, own = sums
+    return replace(held, parameters=own, gradients=gradients, moments=moments)
 
 
 def shares(held: Memory) -> tuple[float, float]:
@@ -68,9 +110,9 @@ def shares(held: Memory) -> tuple[float, float]:
     return state, held.total - state
 
 
-def temporary_terms(plan: Plan, model: Model, piece: Piece) -> dict[str, float]:
+def temporary_terms(held: Memory, model: Model, piece: Piece) -> dict[str, float]:
     """What the formula counts beside the state; and what it leaves out, by its name."""
-    counted = {name: amount for name, amount in plan.memory.terms.items() if amount}
+    counted = {name: amount for name, amount in held.terms.items() if amount}
     terms = {name.replace("_", " "): counted[name] for name in counted if name not in ("parameters", "moments")}
     layers = 1 if piece.layout.recomputes else model.layers
     scores = layers * piece.batch / piece.layout.ways * model.length * model.heads / piece.layout.tensor * FLOAT32
@@ -79,7 +121,7 @@ def temporary_terms(plan: Plan, model: Model, piece: Piece) -> dict[str, float]:
 
 def built(model: Model, leaves: list[dict[str, Any]]) -> tuple[Model, int]:
     """The model that was compiled, by the shapes of its parameters; and the parameters of one layer."""
-    shapes = {leaf["path"]: tuple(leaf["shape"]) for leaf in leaves if leaf["part"] == "parameters"}
+    shapes = shapes_of(leaves)
     fields = {leaf["path"]: (tuple(leaf["shape"]), leaf["dtype"]) for leaf in leaves if leaf["part"] == "batch"}
     read = sizes_of(shapes, fields)
     read.pop("examples")
@@ -99,63 +141,95 @@ def differences(planned: Model, model: Model) -> Iterator[str]:
         yield f"the unembedding is {'the embedding' if model.is_tied else 'another matrix'}, planned otherwise"
 
 
-def arguments(plan: Plan, piece: Piece, facts: Facts) -> dict[str, Any]:
-    """Bytes of the step's arguments, and what the compiler has beside the formula, term by term."""
-    layout, leaves = piece.layout, facts["leaves"]
-    formula = shares(plan.memory)[0] + 2 * TOKEN * piece.batch / layout.ways
-    terms: dict[str, float] = {}
-    whole = {leaf["path"]: leaf["bytes"] - expected(leaf, layout) for leaf in leaves if leaf["elements"] > 1}
-    excess = {path: extra for path, extra in whole.items() if round(extra)}
-    if excess:
-        largest = max(excess, key=lambda path: abs(excess[path]))
-        terms[f"arrays not split as planned: {len(excess)}, most of it {largest}"] = sum(excess.values())
-    if counters := sum(leaf["bytes"] for leaf in leaves if leaf["elements"] == 1):
-        terms["counters of one number"] = counters
-    if padding := sum(leaf["taken"] - leaf["bytes"] for leaf in leaves):
-        terms["whole tiles of this chip"] = padding
-    known = sum(expected(leaf, layout) for leaf in leaves if leaf["elements"] > 1)
-    if others := known - formula:
-        terms["arrays that no formula counts"] = others
-    seen = facts["memory"]["arguments"]
+def kept_whole(parameters: tuple[Parameter, ...], layout: Layout, precision: Precision) -> Iterator[str]:
+    """Parameters that the strategy splits over fewer devices than a plan of sizes alone reckons, with their bytes."""
+    axes = {"tensor": [each for each in parameters if layout.tensor > 1 and not each.tensor]}
+    if layout.zero and layout.data > 1:
+        axes["data"] = [each for each in parameters if not each.data]
+    for axis, whole in axes.items():
+        if whole:
+            largest = max(whole, key=lambda each: each.elements)
+            held = sum(each.elements * precision.parameter // each.ways(layout, 3) for each in whole)
+            yield (
+                f"not split over {axis}: {len(whole)} parameters, {held:,} bytes of a device, most of it {largest.path}"
+            )
+
+
+def arguments(planned: list[tuple[Leaf, int]], facts: Facts) -> dict[str, Any]:
+    """Bytes of the step's arguments, and what the compiler has beside the formula, term by term.
+
+    ``parts`` has both of each kind of array. ``terms`` are what else is known to the byte: counters of one number, and
+    the tiles in which a program says that it takes an argument.
+    """
+    leaves = facts["leaves"]
+    parts = {
+        part: {
+            "formula": sum(size for leaf, size in planned if leaf["part"] == part),
+            "compiler": sum(leaf["bytes"] for leaf, _ in planned if leaf["part"] == part),
+        }
+        for part in dict.fromkeys(leaf["part"] for leaf, _ in planned)
+    }
+    terms = {
+        OTHERWISE: sum(leaf["bytes"] - size for leaf, size in planned),
+        "counters of one number": sum(leaf["bytes"] for leaf in leaves if leaf["elements"] == 1),
+        "whole tiles of this chip": sum(leaf["taken"] - leaf["bytes"] for leaf in leaves),
+    }
+    formula, seen = sum(size for _, size in planned), facts["memory"]["arguments"]
     return {
         "formula": formula,
         "compiler": seen,
-        "terms": {why: round(amount) for why, amount in terms.items() if round(amount)},
-        "unexplained": round(seen - formula - sum(terms.values())),
+        "parts": parts,
+        "terms": {why: amount for why, amount in terms.items() if amount},
+        "unexplained": seen - formula - sum(terms.values()),
     }
 
 
-def expected(leaf: Mapping[str, Any], layout: Layout) -> float:
-    """Bytes of an array on a device if it were split as a plan splits it."""
-    ways = {
-        "parameters": layout.tensor * (layout.data if layout.zero == 3 else 1),
-        "optimizer state": layout.tensor * (layout.data if layout.zero else 1),
-        "batch": layout.ways,
-    }
-    return float(leaf["elements"] * leaf["itemsize"] / ways[leaf["part"]])
+def beside_lanes(lanes: Mapping[Lane, int] | None, seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each collective with its bytes by the plan; then those that only the plan has. ``None``: no plan of it."""
+    due = None if lanes is None else {(name, axis_in_book(axis)): moves for (name, axis), moves in lanes.items()}
+    for lane in seen:
+        name = lane["operation"], "×".join(lane["axes"])
+        yield lane | {"planned": None if due is None else due.pop(name, 0)}
+    for (operation, axis), moves in (due or {}).items():
+        absent = {"payloads": [], "budget": 0, "census": 0, "written": []}
+        yield {"operation": operation, "axes": [axis], "planned": moves} | absent
 
 
-def moved(plan: Plan, lanes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What each axis moves: each collective as often as an all-gather of its tensor would take."""
+def axis_in_book(axis: str) -> str:
+    """What the book calls an axis of a plan."""
+    return next((name for name, called in AXES.items() if called == axis), axis)
+
+
+def moved(plan: Plan, lanes: Mapping[Lane, int] | None, seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What each axis moves: each collective as often as an all-gather of its tensor would take.
+
+    ``formula`` adds up array by array, ``sizes`` is what the plan reckons of its sizes alone.
+    """
     for line in plan.traffic:
-        axis = next(name for name, called in AXES.items() if called == line.axis)
-        own = [lane for lane in lanes if lane["axes"] == [axis] and lane["operation"] in ROUNDS]
-        seen, listed = (
+        own = [lane for lane in seen if lane["axes"] == [axis_in_book(line.axis)] and lane["operation"] in ROUNDS]
+        census, listed = (
             sum(ROUNDS[lane["operation"]] * (lane[what] or 0) for lane in own) for what in ("census", "budget")
         )
-        yield {"axis": line.axis, "moves": line.moves, "formula": line.bytes, "budget": listed, "compiler": seen}
+        due = [ROUNDS[name] * size for (name, axis), size in (lanes or {}).items() if axis == line.axis]
+        formula = line.bytes if lanes is None else sum(due)
+        told = {"axis": line.axis, "moves": line.moves, "formula": formula, "sizes": line.bytes}
+        yield told | {"budget": listed, "compiler": census}
 
 
 def parted(question: Question, told: Mapping[str, Any]) -> Iterator[str]:
-    """Where the program is not what was planned."""
+    """Where the program as a whole is not what was planned."""
     if extra := told["arguments"]["unexplained"]:
         yield f"arguments: {extra:+,} bytes of a device that no leaf of the state or the batch accounts for"
     for lane in told["collectives"]:
-        if lane["census"] != lane["budget"]:
-            over = "×".join(lane["axes"])
-            saw = "an unknown number of" if lane["census"] is None else f"{lane['census']:,}"
-            yield f"{lane['operation']} over {over}: expected {lane['budget']:,} bytes, saw {saw}"
+        yield from parted_lane(lane)
     held = told["held"]
+    ratio = held["compiler"] / held["formula"]
+    if held["formula"] >= COMPARED and not LEAST_HELD <= ratio <= MOST_HELD:
+        yield (
+            f"the program takes {size(held['compiler'])} of a device, {ratio:.2f} times its formula, "
+            f"{size(held['formula'])}: expected {LEAST_HELD} to {MOST_HELD} times; most of the formula is "
+            f"{max(told['temporary']['terms'], key=told['temporary']['terms'].__getitem__)}"
+        )
     fits = held["compiler"] <= held["memory"]
     if fits != (held["formula"] <= question.usable):
         yield (
@@ -165,6 +239,17 @@ def parted(question: Question, told: Mapping[str, Any]) -> Iterator[str]:
         )
     elif not fits:
         yield f"the program takes {size(held['compiler'])} of the {size(held['memory'])} of a device: it does not fit"
+
+
+def parted_lane(lane: Mapping[str, Any]) -> Iterator[str]:
+    """Where a collective moves other bytes than its plan, or than the strategy's own budget."""
+    what = f"{lane['operation']} of {', '.join(lane['payloads']) or 'nothing listed'} over {'×'.join(lane['axes'])}"
+    saw = "an unknown number of" if lane["census"] is None else f"{lane['census']:,}"
+    saw += f" (written as {', '.join(lane['written'])})" if lane["written"] else ""
+    if lane["planned"] not in (None, lane["census"]):
+        yield f"{what}: planned {lane['planned']:,} bytes, budgeted {lane['budget']:,}, the program has {saw}"
+    elif lane["census"] != lane["budget"]:
+        yield f"{what}: expected {lane['budget']:,} bytes by the strategy's own budget, saw {saw}"
 
 
 def scaled(question: Question, piece: Piece, model: Model) -> Iterator[str]:

@@ -79,6 +79,7 @@ def write_compiled(told: Mapping[str, Any], say: Callable[[str], object]) -> Non
         say(f"  ! faster, but not built: {'; '.join(refused)}; {next(iter(refused.values()))}")
     held, arguments = told["held"], told["arguments"]
     rows = [beside_row("arguments", arguments)]
+    rows += [beside_row(f"  {part}", found) for part, found in arguments["parts"].items()]
     rows += [(f"  {why}", "", f"{extra:+,}", "") for why, extra in arguments["terms"].items()]
     rows += [beside_row("temporary memory", told["temporary"])]
     rows += [
@@ -90,7 +91,9 @@ def write_compiled(told: Mapping[str, Any], say: Callable[[str], object]) -> Non
     say("")
     say(
         table(
-            ("collective", "over", "of", "budget", "census", "written as"), map(lane_row, told["collectives"]), words=3
+            ("collective", "over", "of", "planned", "budget", "census", "written as"),
+            map(lane_row, told["collectives"]),
+            words=3,
         )
     )
     for line in told["parted"]:
@@ -107,7 +110,8 @@ def lane_row(lane: Mapping[str, Any]) -> Iterable[str]:
     """What one operation moves over some axes."""
     seen = UNKNOWN if lane["census"] is None else f"{lane['census']:,}"
     names = "×".join(lane["axes"]), ", ".join(lane["payloads"])
-    return (lane["operation"], *names, f"{lane['budget']:,}", seen, ", ".join(lane["written"]))
+    planned = UNKNOWN if lane["planned"] is None else f"{lane['planned']:,}"
+    return (lane["operation"], *names, planned, f"{lane['budget']:,}", seen, ", ".join(lane["written"]))
 
 
 BOUGHT = ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's")

@@ -131,6 +131,7 @@ def described(part: str, leaf: LeafLayout, taken: int) -> dict[str, Any]:
         "itemsize": leaf.itemsize,
         "bytes": leaf.bytes_per_device,
         "taken": taken,
+        "spec": leaf.placed,
     }
 
 

@@ -56,6 +56,45 @@ def test_the_book_is_as_planned(name, tmp_path):
     assert LEAST < told["held"]["compiler"] / told["held"]["formula"] < MOST, told["held"]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "messages"),
+    [
+        (
+            "HSDP",
+            [
+                "parameters: token_embedding/embedding [96, 64]: planned ",
+                "optimizer state: mu/token_embedding/embedding [96, 64]: planned ",
+                " 12,288 bytes of a device, the program has 24,576, sharded as P(None, None) (replicated)",
+                "reduce-scatter of gradients over data: planned 409,088 bytes, budgeted 384,512, the program has ",
+            ],
+        ),
+        (
+            "ZeRO-1",
+            [
+                "optimizer state: mu/block_0/linear_1/kernel [64, 240]: planned 7,680 bytes of a device, the program "
+                "has 61,440, sharded as P(None, None) (replicated)",
+                "more arrays that are not as planned, ",
+                "all-gather of nothing listed over data: planned 409,088 bytes, budgeted 0, the program has 0",
+            ],
+        ),
+        (
+            "FSDP",
+            [
+                "all-gather of parameters over data: planned 409,088 bytes, budgeted 788,480, the program has 788,480 "
+                "(written as "
+            ],
+        ),
+    ],
+)
+def test_a_proposal_built_otherwise_is_caught(strategy, messages):
+    """By its arrays or collectives, though its own contract says what it does; exit code 1."""
+    asked = ("--chips", 8, "--precision", "float32", "--verify", "--strategy", strategy, "--target", "cpu")
+    ended = invoke(*ASKED, *asked, "--impl", "tests.implementations.misproposed")
+    assert ended.exit_code == 1 and "the compiler does not agree:\n  - " in ended.stderr, ended.stderr
+    for message in messages:
+        assert message in ended.stderr
+
+
 @pytest.mark.parametrize("target", ["gpu:h100:8", "tpu:v5e:2x4"])
 def test_a_compiler_of_chips_agrees(target, tmp_path):
     """The same for a chip that is not here; a TPU's arguments are in whole tiles, which are told."""

@@ -1,5 +1,6 @@
 """A plan beside a program: both agree of a program that is as planned, and each deviation is told by its term."""
 
+import re
 from dataclasses import replace
 from math import prod
 
@@ -29,7 +30,7 @@ def leaf(part, path, shape, ways, dtype="float32"):
     elements = prod(shape)
     held = elements * 4 // ways
     told = {"part": part, "path": path, "shape": list(shape), "dtype": dtype, "elements": elements, "itemsize": 4}
-    return told | {"bytes": held, "taken": held}
+    return told | {"bytes": held, "taken": held, "spec": f"split {ways} ways"}
 
 
 def facts(ways=8, **memory):
@@ -38,7 +39,7 @@ def facts(ways=8, **memory):
     held += [leaf("optimizer state", f"momentum/{path}", shape, ways) for path, shape in PARAMETERS.items()]
     held += [leaf("batch", name, (16, 16), 8, "int32") for name in "xy"]
     size = sum(each["bytes"] for each in held)
-    lanes = [("all-gather", ["data"], SIZE * 4), ("reduce-scatter", ["data"], SIZE * 4), ("all-reduce", ["data"], 4)]
+    lanes = [("all-gather", SIZE * 4), ("reduce-scatter", SIZE * 4), ("all-reduce", 4)]
     told = {"arguments": size, "outputs": size, "aliased": size, "temporary": 300_000, "peak": None}
     return {
         "case": "fsdp-jax-scanned_gpt@data=8",
@@ -47,8 +48,8 @@ def facts(ways=8, **memory):
         "memory": told | memory,
         "leaves": held,
         "lanes": [
-            {"operation": name, "axes": axes, "payloads": [], "budget": size, "census": size, "written": []}
-            for name, axes, size in lanes
+            {"operation": name, "axes": ["data"], "payloads": ["it"], "budget": size, "census": size, "written": [name]}
+            for name, size in lanes
         ],
     }
 
@@ -61,27 +62,57 @@ def asked():
 
 
 def test_a_program_as_planned_has_nothing_parted(asked):
-    """Arguments to the byte, without a term; what moves, to the metrics; and the model that was built is told."""
+    """Arguments to the byte, kind by kind; each collective too; and the model that was built is told."""
     told = beside(asked, PIECE, facts())
-    assert told["parted"] == []
+    assert told["parted"] == told["arrays"] == []
     assert told["arguments"]["formula"] == told["arguments"]["compiler"] == SIZE + 256
     assert told["arguments"]["terms"] == {} and told["arguments"]["unexplained"] == 0
+    parts = {part: found["formula"] for part, found in told["arguments"]["parts"].items()}
+    assert parts == {"parameters": SIZE // 2, "optimizer state": SIZE // 2, "batch": 256}
     [line] = told["moved"]
-    assert line["formula"] == SIZE * 8 and line["compiler"] == SIZE * 8 + 8
+    assert line["formula"] == line["compiler"] == SIZE * 8 + 8 and line["sizes"] == SIZE * 8
+    assert [lane["planned"] for lane in told["collectives"]] == [SIZE * 4, SIZE * 4, 4]
     assert told["built"] == [f"parameters 107,136 planned, {SIZE:,} built"]
 
 
-def test_an_array_that_is_not_split_is_told(asked):
-    """By its path, with its bytes; they are explained, so that nothing is parted."""
+def test_an_array_that_is_not_split_is_parted(asked):
+    """By its kind, path, shape and sharding, with both sizes; the arguments are told without it."""
     program = facts()
     whole = program["leaves"][5]
     extra = whole["elements"] * 4 - whole["bytes"]
-    whole["bytes"] = whole["taken"] = whole["elements"] * 4
+    whole |= {"bytes": whole["elements"] * 4, "taken": whole["elements"] * 4, "spec": "P() (replicated)"}
     program["memory"]["arguments"] += extra
     told = beside(asked, PIECE, program)
-    [(why, amount)] = told["arguments"]["terms"].items()
-    assert why == "arrays not split as planned: 1, most of it blocks/linear_1" and amount == extra
-    assert told["parted"] == []
+    assert told["arguments"]["terms"] == {"arrays otherwise than planned": extra}
+    assert told["parted"] == [
+        "parameters: blocks/linear_1 [2, 64, 256]: planned 16,384 bytes of a device, the program has 131,072, sharded "
+        "as P() (replicated)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "path", "shape", "ways", "message"),
+    [
+        ("optimizer state", "nu/blocks/out", (2, 8, 8, 64), 8, "nu/blocks/out [2, 8, 8, 64]: planned 0 bytes"),
+        ("batch", "weights", (2048,), 8, "batch: weights [2048]: planned 0 bytes of a device, the program has 1,024"),
+    ],
+)
+def test_an_array_that_no_plan_has_is_parted(asked, part, path, shape, ways, message):
+    """As a second moment where one was planned, or a field of the batch beside its tokens."""
+    program = facts()
+    program["leaves"].append(leaf(part, path, shape, ways))
+    program["memory"]["arguments"] += program["leaves"][-1]["bytes"]
+    [told] = beside(asked, PIECE, program)["parted"]
+    assert message in told
+
+
+def test_a_moment_that_is_not_kept_is_parted(asked):
+    """By the parameter that it would be of."""
+    program = facts()
+    program["leaves"] = [each for each in program["leaves"] if each["path"] != "momentum/blocks/linear_2"]
+    program["memory"]["arguments"] -= 16384
+    [told] = beside(asked, PIECE, program)["parted"]
+    assert "a moment of blocks/linear_" in told and "planned 16,384 bytes of a device, the program has 0" in told
 
 
 def test_tiles_and_counters_are_told(asked):
@@ -110,15 +141,56 @@ def test_what_is_not_as_planned_is_parted(asked, change, message):
 
 
 @pytest.mark.parametrize(
-    ("census", "message"),
-    [(8, "reduce-scatter over data: expected 417,792 bytes, saw 8"), (None, "saw an unknown number of")],
+    ("census", "budget", "message"),
+    [
+        (
+            8,
+            SIZE * 4,
+            "reduce-scatter of it over data: planned 417,792 bytes, budgeted 417,792, the program has 8",
+        ),
+        (None, SIZE * 4, "the program has an unknown number of (written as reduce-scatter)"),
+        (SIZE * 8, SIZE * 8, "planned 417,792 bytes, budgeted 835,584, the program has 835,584"),
+        (SIZE * 4, 8, "reduce-scatter of it over data: expected 8 bytes by the strategy's own budget, saw 417,792"),
+    ],
 )
-def test_a_collective_that_moves_otherwise_is_parted(asked, census, message):
-    """By its operation and axes, with both numbers."""
+def test_a_collective_that_moves_otherwise_is_parted(asked, census, budget, message):
+    """By its operation and axes, with all numbers; also where the budget says the same as the program."""
     program = facts()
-    program["lanes"][1]["census"] = census
+    program["lanes"][1] |= {"census": census, "budget": budget}
     [told] = beside(asked, PIECE, program)["parted"]
     assert message in told
+
+
+def test_a_collective_that_one_side_has_is_parted(asked):
+    """One that no plan has, and one that the program has not."""
+    program = facts()
+    program["lanes"][2]["operation"] = "all-to-all"
+    one, other = beside(asked, PIECE, program)["parted"]
+    assert one.startswith("all-to-all of it over data: planned 0 bytes, budgeted 4, the program has 4")
+    assert other == "all-reduce of nothing listed over data: planned 4 bytes, budgeted 0, the program has 0"
+
+
+def test_a_program_far_from_its_formula_is_parted(asked):
+    """From 256 MiB on, with the factor, both numbers and the largest term."""
+    large = replace(PIECE, batch=256 * 8192)
+    program = facts(temporary=10**10)
+    program["leaves"] = [each for each in program["leaves"] if each["part"] != "batch"]
+    program["leaves"] += [leaf("batch", name, (131072, 16), 8, "int32") for name in "xy"]
+    program["memory"]["arguments"] += 2 * 4 * 256 * 8191 // 8
+    [told] = beside(replace(asked, batch=large.batch), large, program)["parted"]
+    assert re.fullmatch(
+        r"the program takes 10 GB of a device, \d\.\d\d times its formula, \d\.\d+ GB: expected 0\.4 to 2\.5 times; "
+        r"most of the formula is activations",
+        told,
+    ), told
+
+
+def test_a_pipeline_is_held_to_its_own_budget(asked):
+    """No plan knows its schedule: stages split layers, and what moves is not planned."""
+    piece = replace(PIECE, layout=Layout(pipeline=2, data=4))
+    told = beside(asked, piece, facts())
+    assert {lane["planned"] for lane in told["collectives"]} == {None}
+    assert not [why for why in told["parted"] if " over data" in why]
 
 
 def test_what_both_say_does_not_fit_is_told(asked):

@@ -11,7 +11,7 @@ from meshproof.observing.members import origin
 PASSED_ON = (
     "variant", "make_mesh", "init", "batches", "shard_batch", "train_step", "loss", "gradients", "parameters",
     "optimizer_state", "auxiliary", "load", "truth", "evaluate", "schedule", "at_rest", "logical_axes", "lay_out",
-    "draws", "without_draws", "unchecked_gradients", "model_flops",
+    "resolve", "draws", "without_draws", "unchecked_gradients", "model_flops",
 )  # fmt: skip
 """Members that an adapter takes over as they are."""
 

@@ -165,7 +165,8 @@ class Strategy(Protocol):
     arrays. Also ``auxiliary(state)``: the canonical tree of what a state has beside parameters and optimizer state, as
     running statistics, an average of the parameters, a loss scale, random keys; no array of it is in another part. And
     ``logical_axes`` (the canonical tree of the parameters with a tuple of logical axis names at each leaf) with
-    ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis),
+    ``lay_out(rules)`` (the same tree with the ``PartitionSpec`` of each leaf, under rules from logical to mesh axis)
+    and ``resolve(table)`` (the same under an ordered table of pairs: a logical axis, and a mesh axis or ``None``),
     ``draws`` (whether a step draws random numbers, as dropout does), ``without_draws()`` (the same trainer with all
     rates at 0: a case of its own, whose numbers are held to float64), and ``model_flops`` (`ModelFlops`, for the
     utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,

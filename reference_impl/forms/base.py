@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Contract, ModelFlops, Tree, leaves
 from reference_impl import compat
+from reference_impl.lifecycle.rule_tables import Rule, settle
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
@@ -137,6 +138,10 @@ class Form:
     def lay_out(self, rules: dict[str, str]) -> Tree:
         """The parameters' specs by these rules from logical to mesh axis. Raises ``ValueError`` on a clash."""
         return Mapping(**rules).specs(self.network.axes)
+
+    def resolve(self, table: Iterable[Rule]) -> Tree:
+        """The parameters' specs by an ordered table. Raises ``ValueError`` as `rule_tables.settle`."""
+        return settle(table, self.network.axes).specs(self.network.axes)
 
     @property
     def model_flops(self) -> ModelFlops:

@@ -7,6 +7,7 @@ enters the computation and leaves the step is constrained as in plain JAX.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from meshproof.contract import Batch, Tree
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
+from reference_impl.lifecycle.rule_tables import Rule, settle
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp, mlp_linen
 from reference_impl.models.layout import Layout
@@ -60,6 +62,12 @@ class LinenForm(JaxForm):
         stored = nn.logical_to_mesh(annotations, rules(self.page.parameters))
         return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.optimizer)))
 
+    def resolve(self, table: Iterable[Rule]) -> Tree:
+        """By Linen's own rules; it asks for nothing in the context."""
+        boxed = jax.eval_shape(lambda key: boxed_parameters(self, self.module, key), abstract_key())
+        settled = rules(settle(table, self.network.axes))
+        return nn.logical_to_mesh(nn.get_partition_spec(boxed), settled)  # type: ignore[no-any-return]
+
     @cached_property
     def init_parameters(self) -> OnMesh:
         """Key to placed parameters."""
@@ -97,6 +105,6 @@ def boxed_parameters(form: Form, module: nn.Module, key: jax.Array) -> Tree:
     return module.init(key, batch["x"], Layout())["params"]
 
 
-def rules(mapping: Mapping) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def rules(mapping: Mapping) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
     """A mapping as Linen's rules."""
-    return tuple(mapping.placed.items())
+    return tuple((name, axes or None) for name, axes in mapping.placed.items())

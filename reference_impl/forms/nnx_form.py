@@ -7,6 +7,7 @@ with and what it returns, as the plain JAX form does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +15,14 @@ import jax
 import optax
 from flax import nnx
 from jax.lax import optimization_barrier, with_sharding_constraint
-from jax.sharding import PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
 from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
+from reference_impl.lifecycle.rule_tables import Rule, settle
+from reference_impl.mapping import Mapping
 from reference_impl.models import cnn, cnn_nnx, gpt, gpt_nnx, mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
@@ -93,6 +96,21 @@ class NnxForm(Form):
         """`init`, before ``nnx.jit``."""
         model = self.create_model(key)
         return model, self.create_optimizer(model)
+
+    def resolve(self, table: Iterable[Rule]) -> Tree:
+        """By NNX's own rules: parameters are annotated with their logical axes, which the context maps to the mesh."""
+        settled = settle(table, self.network.axes)
+        names = {name: name for name in settled.placed}
+        return self.by_rules(Mapping(**names), tuple((name, axes or None) for name, axes in settled.placed.items()))
+
+    def by_rules(self, annotations: Mapping, rules: Any) -> Tree:
+        """The specs of parameters that are annotated so, as NNX resolves them. Makes no array, and needs no device."""
+        axes = self.mesh_axes
+        mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+        create = lambda key: self.modules[type(self.network)](self.network, annotations, rngs=nnx.Rngs(key))  # noqa: E731
+        with jax.sharding.use_abstract_mesh(mesh), nnx.logical_axis_rules(rules):
+            model = nnx.eval_shape(create, abstract_key())
+            return nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(model, nnx.Param)))  # type: ignore[no-any-return]
 
     def abstract_state(self) -> State:
         """What `init` returns, without its arrays: the objects, sharded as their annotations declare."""

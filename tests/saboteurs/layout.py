@@ -8,13 +8,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
+from flax import linen, nnx
 from jax.lax import optimization_barrier, with_sharding_constraint
 from jax.sharding import PartitionSpec
 
+from meshproof.contract import leaves
 from reference_impl.forms.annotated import JaxForm
-from reference_impl.forms.base import TrainState
+from reference_impl.forms.base import TrainState, abstract_key
 from reference_impl.forms.explicit import Explicit
+from reference_impl.forms.linen_form import LinenForm, boxed_parameters
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.mapping import Mapping, make_mesh
 from reference_impl.models.mlp import MLP
@@ -205,6 +207,48 @@ class FirstRuleWins(JaxForm):
         return super().lay_out({logical: mesh_axis for mesh_axis, logical in first.items()})
 
 
+class LastRuleWins(NnxForm):
+    """A table that is handed to NNX as it comes."""
+
+    def resolve(self, table: Any) -> Any:
+        """NNX makes a dict of it."""
+        names = {name: name for _, axes in leaves(self.logical_axes) for name in axes}
+        return self.by_rules(Mapping(**names), table)
+
+
+class UnmappedIsWhole(LinenForm):
+    """A table that is handed to Linen as it comes."""
+
+    def resolve(self, table: Any) -> Any:
+        """What it does not name is replicated, without a word."""
+        boxed = jax.eval_shape(lambda key: boxed_parameters(self, self.module, key), abstract_key())
+        return linen.logical_to_mesh(linen.get_partition_spec(boxed), tuple(table))
+
+
+class ResolvesByTheContext(JaxForm):
+    """Mesh axes that the context does not have are left out, so that one table serves every mesh."""
+
+    def resolve(self, table: Any) -> Any:
+        """Without a context there is none."""
+        there = jax.sharding.get_abstract_mesh().axis_names
+        return super().resolve([(name, axis if axis in there else None) for name, axis in table])
+
+
+class ResolvedOnce(JaxForm):
+    """The layout of the first table is kept, as by a jitted function that reads its rules from a context."""
+
+    @cached_property
+    def kept(self) -> list[Any]:
+        """That layout."""
+        return []
+
+    def resolve(self, table: Any) -> Any:
+        """Of the first table."""
+        layout = super().resolve(table)
+        self.kept.append(layout)
+        return self.kept[0]
+
+
 plant("healthy_fsdp", JaxForm, fsdp.PAGE, DATA)
 plant("healthy_nnx_fsdp", NnxForm, fsdp.PAGE, DATA)
 plant("replicated_momentum", storing(optimizer=Mapping()), fsdp.PAGE, DATA, "SHD-2", "MEM-1")
@@ -223,4 +267,8 @@ plant(
 )
 plant("layout_changes", ReturnsWhole, fsdp.PAGE, DATA, "SHD-5")
 plant("first_rule_wins", FirstRuleWins, fsdp.PAGE, DATA, "SHD-8")
+plant("last_rule_wins", LastRuleWins, fsdp.PAGE, DATA, "SHD-10")
+plant("unmapped_is_whole", UnmappedIsWhole, fsdp.PAGE, DATA, "SHD-10")
+plant("resolved_by_the_context", ResolvesByTheContext, fsdp.PAGE, DATA, "SHD-10")
+plant("resolved_once", ResolvedOnce, fsdp.PAGE, DATA, "SHD-10")
 plant("inert_annotation", Inert, fsdp.PAGE, DATA, "SHD-6", "SHD-1")

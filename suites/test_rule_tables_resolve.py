@@ -34,8 +34,8 @@ def entries(case, path, rules):
 
 @pytest.mark.clause("SHD-10", applies=splits("parameters"))
 def test_the_first_rule_counts(case, several, judge):
-    """Of several rules for one logical axis the first MUST count, and a rule of none MUST leave the axis whole. (Two
-    tables with the same two rules for an axis of a parameter: to a mesh axis, and to none; and the other way round.)"""
+    """The first of several rules for one logical axis MUST count. (Two tables with the same two rules for an axis of a
+    parameter: to a mesh axis, and to none, which leaves it whole; and the other way round.)"""
     path, one, _, names = several
     mesh_axis = next(iter(case.mesh))
     problems = []

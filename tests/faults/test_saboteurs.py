@@ -194,7 +194,7 @@ def test_every_clause_has_a_saboteur():
     planted = set().union(*CAUGHT_BY.values(), *accelerated.CAUGHT_BY.values())
     elsewhere = {"FLG-1", "SHD-9", "CKP-6", "DAT-1", "ROO-1", "MPR-2", "MPR-3", *planted_operations()}
     assert {clause.id for clause in read_clauses()} - planted == elsewhere, (
-        "these are planted in the environment, in training loops, data iterators, formulas, groups and tables of operations"
+        "these are planted in the environment, in loops, data iterators, formulas, groups and tables of operations"
     )
 
 

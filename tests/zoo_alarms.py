@@ -1,4 +1,6 @@
-"""``python -m tests.zoo_alarms SEEDS docs/adapters.md``: does the measured bound fail a trainer of the zoo?
+"""``python -m tests.zoo_alarms SEEDS docs/adapters.md [NAME...]``: does the measured bound fail a trainer of the zoo?
+
+All are asked, or those that are named, about a minute each for 30 seeds; a row is written as soon as it is known.
 
 Each trainer of `tests.healthy.zoo` starts from as many seeds, which draw its parameters and its data, on all of its
 devices and, as `single_device_truth` measures it, on one: in training, and in every probe of NUM-13.
@@ -77,21 +79,36 @@ def worst(verdicts: Iterator[Verdict]) -> float:
     return max(verdict.margin if verdict.passed or verdict.margin > 1 else inf for verdict in verdicts)
 
 
-def rows(seeds: int) -> Iterator[str]:
-    """The table."""
-    yield "| healthy trainer | seeds | failed | worst margin | of later steps |"
-    yield "|---|---|---|---|---|"
-    for trainer in strategies():
-        found = np.array(list(margins(trainer, seeds)))
-        failed, (usual, later) = int((found > 1).any(axis=1).sum()), found.max(axis=0)
-        yield f"| `{trainer.name}` ({trainer.framework}) | {seeds} | {failed} | {usual:.2g} | {later:.2g} |"
+HEAD = "| healthy trainer | seeds | failed | worst margin | of later steps |\n|---|---|---|---|---|"
+
+
+def label(trainer: Any) -> str:
+    """What its row begins with."""
+    return f"| `{trainer.name}` ({trainer.framework}) |"
+
+
+def row(trainer: Any, seeds: int) -> str:
+    """Of the table."""
+    found = np.array(list(margins(trainer, seeds)))
+    failed, (usual, later) = int((found > 1).any(axis=1).sum()), found.max(axis=0)
+    return f"{label(trainer)} {seeds} | {failed} | {usual:.2g} | {later:.2g} |"
+
+
+def put(page: Path, new: str, zoo: list[Any]) -> None:
+    """The row into the page's table, in place of an older one; rows of trainers that are no longer there go."""
+    text = page.read_text(encoding="utf-8")
+    lines = [*text.splitlines(), new]
+    latest = {start: line for line in lines for start in map(label, zoo) if line.startswith(start)}
+    table = "\n".join([HEAD, *(latest[start] for start in map(label, zoo) if start in latest)])
+    replace_text(page, insert(text, NAME, table))
 
 
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    seeds, page = int(sys.argv[1]), Path(sys.argv[2])
-    table = []
-    for row in rows(seeds):
-        print(row, flush=True)
-        table.append(row)
-    replace_text(page, insert(page.read_text(encoding="utf-8"), NAME, "\n".join(table)))
+    seeds, page, asked = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    zoo = strategies()
+    if unknown := {*asked} - {trainer.name for trainer in zoo}:
+        sys.exit(f"tests.zoo_alarms: no trainer is called {', '.join(sorted(unknown))}: see tests/healthy/")
+    for trainer in zoo:
+        if not asked or trainer.name in asked:
+            put(page, row(trainer, seeds), zoo)

@@ -17,11 +17,11 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "faults": "harness_mutants",
+    "faults": "harness_mutants loaders lost_processes",
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
-    "expected_failures html_in_browser interrupted plan_command plots_command plugin real_runs run_faults "
-    "timing_plugin upgrade",
-    "unit": "baselines children compare dependencies documents environments expectations_update files html "
+    "expected_failures html_in_browser interrupted plan_command plan_compiled plots_command plugin readme real_runs "
+    "run_faults timing_plugin upgrade",
+    "unit": "baselines children compare dependencies documents environments expectations_update files house html "
     "language progress ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",

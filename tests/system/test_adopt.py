@@ -37,16 +37,15 @@ def written(path):
     return module.CONTRACT
 
 
-@pytest.mark.every_stack
 @pytest.mark.parametrize(
     ("trainer", "least"),
     [
         ("PlainLoop", 22),
         ("Averaging", 22),
-        ("ShardedModules", 24),
+        pytest.param("ShardedModules", 24, marks=pytest.mark.every_stack),
         ("Dropping", 27),
         ("Normalising", 22),
-        ("linen", 28),
+        pytest.param("linen", 28, marks=pytest.mark.every_stack),
     ],
 )
 def test_what_is_written_is_green(tmp_path, trainer, least):

@@ -98,7 +98,6 @@ def test_the_sdist_makes_the_same_wheel(wheel, tmp_path):
     assert contents(build(tmp_path / "wheel", "--wheel", source=sdist)) == contents(wheel)
 
 
-@pytest.mark.every_stack
 def test_the_installed_stack_is_judged(user):
     """By the installed suites, under the ids that a checkout has; nothing is left but pytest's cache and the report."""
     chosen = ("-k", "single_device-jax-mlp and losses and not adam", "--conformance-report", "report.json")
@@ -124,7 +123,6 @@ def test_a_trainer_from_the_current_folder_is_judged(user):
     )
 
 
-@pytest.mark.every_stack
 def test_a_broken_trainer_fails_with_a_command_that_shows_it_again(user):
     """Exit code 1; what is printed runs that test alone, and so does the path in pytest's own summary."""
     write_trainer(user.here, BROKEN)
@@ -223,7 +221,6 @@ def stacks(tmp_path_factory):
     return ["--from", folders[0], "--to", folders[1]]
 
 
-@pytest.mark.every_stack
 def test_an_upgrade_is_tried_from_there(user, stacks):
     """The suites of the installation judge a trainer of this folder in environments that have neither."""
     write_trainer(user.here)

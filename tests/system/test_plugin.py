@@ -189,14 +189,12 @@ def reports(tmp_path_factory):
     return [json.loads(path.read_text()) for path in (alone, spread)]
 
 
-@pytest.mark.every_stack
 def test_reports_are_valid(reports):
     """A report validates against the schema in the repository, under xdist too."""
     for report in reports:
         jsonschema_rs.validate(read_schema("report"), report)
 
 
-@pytest.mark.every_stack
 def test_xdist_gives_the_same_record(reports):
     """Two processes and a warm compile cache give the verdicts and facts of one process and a cold cache."""
     alone, spread = (
@@ -230,7 +228,6 @@ def test_a_run_that_stops_early_says_so(reports, tmp_path):
     assert [report["run"]["finished"] for report in reports] == [True, True]
 
 
-@pytest.mark.every_stack
 def test_deselected_clauses_are_not_exercised(reports):
     """A clause whose tests were all deselected is in the record, and not as a pass."""
     statuses = {clause["id"]: clause["status"] for clause in reports[1]["clauses"]}

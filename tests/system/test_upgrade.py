@@ -122,7 +122,6 @@ def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
     assert isinstance(environment, Environment) and not path.exists()
 
 
-@pytest.mark.every_stack
 def test_a_case_that_hangs_is_told_of_both_sides(stacks, tmp_path):
     """The limit reaches both runs, which go on; the command that finds the release to blame has it, too."""
     chosen = ("--impl", "tests.implementations.hanging", "-k", "runs_are_bitwise and (stopped or after)")

@@ -51,7 +51,7 @@ def told():
 def test_it_answers_in_a_second_without_jax():
     """From the start of a process of its own, whose seconds are counted and not the clock's: others use the machine."""
     seconds = []
-    while len(seconds) < 3 and not (seconds and seconds[-1] < QUICK):
+    while len(seconds) < 10 and not (seconds and seconds[-1] < QUICK):
         command = [sys.executable, "-c", ALONE, "plan", *FLAGSHIP]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 0 and "IMPORTED []" in ended.stderr, ended.stderr

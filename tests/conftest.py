@@ -21,7 +21,7 @@ ANY_STACK = {
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
     "expected_failures html_in_browser interrupted plan_command plan_compiled plots_command plugin readme real_runs "
     "run_faults timing_plugin upgrade",
-    "unit": "baselines children compare dependencies documents environments expectations_update files house html "
+    "unit": "baselines children compare dependencies documents environments expectations_update files html "
     "language progress ratios report_damage saved_runs spec unjudged witness workers",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",

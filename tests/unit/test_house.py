@@ -11,6 +11,8 @@ import pytest
 from meshproof.cases import load_cases
 from tests.conftest import ANY_STACK
 
+pytestmark = pytest.mark.any_stack
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("meshproof", "reference_impl", "suites", "benchmarks", "tests", "docs")
 LONGEST = 300

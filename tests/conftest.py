@@ -17,9 +17,9 @@ settings.register_profile("untimed", deadline=None)  # on a busy machine any exa
 settings.load_profile("untimed")
 
 ANY_STACK = {
-    "faults": "harness_mutants loaders lost_processes",
+    "faults": "harness_mutants lost_processes",
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
-    "expected_failures html_in_browser interrupted plan_command plan_compiled plots_command plugin readme real_runs "
+    "expected_failures html_in_browser interrupted plan_command plots_command plugin real_runs "
     "run_faults timing_plugin upgrade",
     "unit": "baselines children compare dependencies documents environments expectations_update files html "
     "language progress ratios report_damage saved_runs spec unjudged witness workers",
@@ -54,7 +54,7 @@ LONGEST_FIRST = (
 def pytest_configure(config):
     """Make the markers known, and have xdist hand the files out in their order here, not by their number of tests."""
     config.option.loadscopereorder = False
-    config.addinivalue_line("markers", "any_stack: no package of the stack takes part in it; CI runs it on one stack")
+    config.addinivalue_line("markers", "any_stack: CI runs it on one stack")
     config.addinivalue_line("markers", "every_stack: CI runs it on both stacks, whatever is said of its file")
 
 

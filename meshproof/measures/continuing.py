@@ -60,14 +60,13 @@ def astray(course: Course, killed: bool) -> Iterator[str]:
     ``killed``: of those that were killed in a save, else of the others.
     """
     runs = [run for run in course.continued if bool(run.during) == killed]
-    told = [next(problems) for run in runs if (problems := otherwise(run, course.steps))]
-    found = [sentence for sentence in told if sentence]
+    found = [sentence for run in runs if (sentence := next(otherwise(run, course.steps), ""))]
     if found:
         yield f"{found[len(found) // 2]} (so in {len(found)} of {len(runs)} runs)"
 
 
 def otherwise(run: Continued, expected: tuple[Trained, ...]) -> Iterator[str]:
-    """How one run goes on otherwise; empty at last."""
+    """How one run goes on otherwise, the first problem first."""
     allowed = {run.after, run.during or run.after}
     if run.refused:
         yield f"{run}: expected a run that goes on, saw {run.refused}{f'; {TORN}' if run.during else ''}"
@@ -84,7 +83,6 @@ def otherwise(run: Continued, expected: tuple[Trained, ...]) -> Iterator[str]:
                 f"{float.fromhex(saw.loss):.9g} of the same examples: something that a step reads is not in the "
                 f"checkpoint"
             )
-    yield ""
 
 
 def where(saw: Trained, number: int, expected: tuple[Trained, ...]) -> str:

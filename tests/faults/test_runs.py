@@ -38,7 +38,7 @@ def told():
 
 def test_a_sound_run_passes(told):
     """And every run is judged."""
-    assert told.keys() == runs.RUNS.keys() == {"Sound", *CAUGHT}
+    assert told.keys() == runs.RUNS.keys() == {"Sound", "Unheard", *CAUGHT}
     assert told["Sound"] == []
 
 
@@ -50,15 +50,28 @@ def test_a_fault_is_told(told, name):
     assert len(told[name]) == 1 or name not in STOPPED_IS_SOUND
 
 
-@pytest.mark.parametrize("name", ["Restarted", "Late", "Apart"])
-def test_ckp_6_catches_it(name, tmp_path):
-    """In a run of the suites, by name."""
+def judged(name, tmp_path):
+    """The entry of CKP-6 in a run of the suites."""
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "pytest", "suites/test_runs_continue.py", "--impl", runs.__name__, "-q"]
     command += ["-p", "no:randomly", "--conformance-report", str(report)]
     variables = os.environ | {runs.CHOSEN: name}
     subprocess.run(command, capture_output=True, env=variables, timeout=300)
     [clause] = json.loads(report.read_text(encoding="utf-8"))["clauses"]
+    return clause
+
+
+@pytest.mark.parametrize("name", ["Restarted", "Late", "Apart"])
+def test_ckp_6_catches_it(name, tmp_path):
+    """In a run of the suites, by name."""
+    clause = judged(name, tmp_path)
     messages = [test["message"] for test in clause["tests"] if test["status"] == "failed"]
     assert clause["id"] == "CKP-6" and all(message.startswith("CKP-6 is violated: ") for message in messages)
     assert re.search(CAUGHT[name], "\n".join(messages)), clause["tests"]
+
+
+def test_a_save_that_is_not_heard_is_not_passed(tmp_path):
+    """Another process writes it: where a kill would tear it nobody knows, and that is said."""
+    stopped, killed = judged("Unheard", tmp_path)["tests"]
+    assert stopped["status"] == "proved"
+    assert killed["status"] == "not-exercised" and "no file operation of the save was heard" in killed["message"]

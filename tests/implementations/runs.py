@@ -6,6 +6,7 @@ python -m tests.implementations.runs NAME …    what CKP-6 says of each, as JSO
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -146,6 +147,18 @@ class OneKept(Sound):
         for old in self.folder.glob("step_?"):
             shutil.rmtree(old)
         super().save()
+
+
+class Unheard(Sound):
+    """As `InPlace`, but another process writes: a kill would tear it, and nothing is heard of it here."""
+
+    def save(self):
+        """A copy of what is whole elsewhere."""
+        with tempfile.TemporaryDirectory() as written:
+            self.write(Path(written))
+            self.tell(Path(written))
+            copying = "import shutil, sys; shutil.copytree(*sys.argv[1:])"
+            subprocess.run([sys.executable, "-c", copying, written, self.folder / f"step_{self.step}"], check=True)
 
 
 RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__())}

@@ -21,6 +21,8 @@ from meshproof.targets.packages import missing
 from tests.system.test_plan_command import invoke
 from tests.unit.planning.plans import question
 
+pytestmark = pytest.mark.any_stack
+
 TINY = Model("tiny", 107_136, 2, 64, 256, heads=8, vocabulary=96, tied=True, length=16)
 ASKED = (
     *("--params", 107136, "--layers", 2, "--d-model", 64, "--d-ff", 256, "--heads", 8, "--vocab", 96),

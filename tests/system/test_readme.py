@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from docs.generated import RUN, stale
 from tests.documents import python_blocks
+
+pytestmark = pytest.mark.any_stack
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("my_trainer", "meshproof")

@@ -96,7 +96,7 @@ def sharded(setting: Setting) -> str:
 
 def program(setting: Setting, seen: FamilySeen) -> str:
     """The results, and the gradients by the same program where that was not refused."""
-    if any(each == (setting.name, "refused") for each in ((point.layout, point.fate) for point in seen.points)):
+    if (setting.name, "refused") in {(point.layout, point.fate) for point in seen.points}:
         return "run = lambda x, w, *ct: [*composed(x, w)]"
     cotangents = "ct"
     if setting.axis_type == "Explicit":

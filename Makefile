@@ -1,5 +1,6 @@
 # make conformance   the suites: does the installed stack still train every strategy the same way?
 # make test          the tests of the instruments themselves
+# make thorough      the same with every planted fault and every healthy trainer; `make test` has some of each kind
 # make installed     the wheel, alone in a fresh environment: does `meshproof check` work in an empty folder?
 # make mutants       do the suites see every fault that an operator plants in a strategy?
 # make stability     twenty runs of the suites in random orders: do they all say the same?
@@ -26,7 +27,7 @@ ENVIRONMENT := .venv-python$(VERSION)$(addprefix -,$(basename $(notdir $(CONSTRA
 BIN := $(ENVIRONMENT)/bin
 READY := $(ENVIRONMENT)/ready
 
-.PHONY: conformance test installed mutants stability faults foreign peers benchmark spec lint clean
+.PHONY: conformance test thorough installed mutants stability faults foreign peers benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
 conformance: $(READY)
@@ -34,6 +35,9 @@ conformance: $(READY)
 
 test: $(READY) $(ENVIRONMENT)/browser
 	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
+
+thorough: $(READY) $(ENVIRONMENT)/browser
+	$(BIN)/python -m pytest tests/ -n $(WORKERS) --thorough $(ARGS)
 
 installed: # in temporary folders, and with nothing of this checkout but its wheel
 	$(PYTHON) -m tests.installed $(CONSTRAINTS)

@@ -6,10 +6,11 @@ its own. Under xdist the tests of one strategy run on one worker, and observatio
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     suites, start = (config.rootpath / "suites").resolve(), config.invocation_params.dir
     named = [(start / argument.partition("::")[0]).resolve() for argument in config.args]
     return f"suites: {suites}" if any(path.is_relative_to(suites) for path in named) else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile: what is collected stays, and it took a sixth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,9 @@ ANY_STACK = {
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
     "expected_failures html_in_browser interrupted plan_command plots_command plugin real_runs "
     "run_faults timing_plugin upgrade",
-    "unit": "baselines children compare dependencies documents environments expectations_update files html "
-    "language progress ratios report_damage saved_runs spec unjudged witness workers",
+    "unit": "baselines children compare compare_speed dependencies documents environments "
+    "expectations_update files html language progress ratios report_damage saved_runs spec unjudged witness workers "
+    "yardstick",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
@@ -56,11 +57,17 @@ def pytest_configure(config):
     config.option.loadscopereorder = False
     config.addinivalue_line("markers", "any_stack: CI runs it on one stack")
     config.addinivalue_line("markers", "every_stack: CI runs it on both stacks, whatever is said of its file")
+    config.addinivalue_line("markers", "thorough: one of many of its kind, of which `make thorough` runs all")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark what need not run on a second stack; the longest files come first, whoever shuffles them."""
+def pytest_collection_modifyitems(config, items):
+    """Leave out what only thorough runs have, unless a test is named; mark what need not run on a second stack. The
+    longest files come first, whoever shuffles them."""
+    if not config.getoption("thorough") and not any("::" in argument for argument in config.args):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     here = Path(__file__).parent
     files = {here / folder / f"test_{name}.py" for folder, names in ANY_STACK.items() for name in names.split()}
     for item in items:
@@ -73,8 +80,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_addoption(parser):
-    """What CI asks for, and a machine without a browser cannot give."""
+    """What CI asks for, and a machine without a browser cannot give; and what takes more than an hour."""
     parser.addoption("--require-browser", action="store_true", help="tests of pages fail where no browser starts")
+    parser.addoption("--thorough", action="store_true", help="run every planted fault, every healthy trainer")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -260,10 +260,13 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of a canonical tree with their paths, in insertion order. Raises ``TypeError`` on a list of arrays."""
     for key, value in tree.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
+        if isinstance(value, list | tuple):
+            if any(hasattr(entry, "shape") for entry in value):
+                kind = type(value).__name__
+                raise TypeError(f"{path} is a {kind} of arrays: a canonical tree has only dicts above them")
+            yield path, value
+        elif isinstance(value, Mapping):
             yield from leaves(value, f"{path}/")
-        elif isinstance(value, list | tuple) and any(hasattr(entry, "shape") for entry in value):
-            raise TypeError(f"{path} is a {type(value).__name__} of arrays: a canonical tree has only dicts above them")
         else:
             yield path, value
 

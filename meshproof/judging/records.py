@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from inspect import cleandoc
 from typing import Any
 
@@ -55,21 +56,27 @@ RECORD = pytest.StashKey[Record]()
 
 def record_of(item: pytest.Item) -> Record:
     """The record of a test: the same one in setup, call and teardown."""
-    return item.stash.setdefault(RECORD, _new_record(item))
+    if RECORD not in item.stash:
+        item.stash[RECORD] = Record(item.nodeid, *clause_of(item), subject_of(item))
+    return item.stash[RECORD]
+
+
+def clause_of(item: pytest.Item) -> tuple[str, str]:
+    """The clause that a test judges, and its statement."""
+    marker = item.get_closest_marker("clause")
+    assert marker is not None
+    return marker.args[0], _statement(getattr(item, "function", None))
+
+
+@cache
+def _statement(function: Any) -> str:
+    return " ".join(cleandoc(function.__doc__ or "").split("\n\n")[0].split())
 
 
 def case_of(item: pytest.Item) -> Case | None:
     """The case of a test; ``None`` for one that judges the stack itself."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("case")
     return case if isinstance(case, Case) else None
-
-
-def _new_record(item: pytest.Item) -> Record:
-    marker = item.get_closest_marker("clause")
-    assert marker is not None
-    function: Any = getattr(item, "function", None)
-    statement = " ".join(cleandoc(function.__doc__ or "").split("\n\n")[0].split())
-    return Record(item.nodeid, marker.args[0], statement, subject_of(item))
 
 
 def subject_of(item: pytest.Item) -> str | None:

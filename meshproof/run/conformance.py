@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, ImplementationError, load_cases
 from meshproof.children import read_seconds
-from meshproof.judging.records import Record, case_of, record_of
+from meshproof.judging.records import Record, case_of, clause_of, record_of
 from meshproof.judging.truths import Truths
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer, Settings
@@ -169,8 +169,8 @@ class Conformance:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Remember every clause, also those whose tests -k or -m will deselect; drop tests that apply to no case."""
         judging = [item for item in items if item.get_closest_marker("clause")]
-        for record in map(record_of, judging):
-            self.clauses.setdefault(record.clause, record.statement)
+        for clause, statement in map(clause_of, judging):
+            self.clauses.setdefault(clause, statement)
         if idle := [item for item in judging if "case" in item.fixturenames and case_of(item) is None]:  # type: ignore[attr-defined]
             self.config.hook.pytest_deselected(items=idle)
             items[:] = [item for item in items if item not in idle]

@@ -15,6 +15,7 @@ replaces what the checkpoint has keeps an initial value wherever a leaf was rena
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,15 @@ class Saving:
         except TimeoutError as error:
             raise TimeoutError(f"{self.folder} is not saved: expected a whole checkpoint in {timeout:g} s") from error
         except Exception as error:
-            shutil.rmtree(self.folder.with_name(f"{self.folder.name}{UNFINISHED}"), ignore_errors=True)
+            self._remove()
             raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
+
+    def _remove(self) -> None:
+        """Remove what was written, and for half a second what comes after it: Orbax tells of the first writer that
+        failed while others write on, and make their folders anew."""
+        for _ in range(10):
+            shutil.rmtree(self.folder.with_name(f"{self.folder.name}{UNFINISHED}"), ignore_errors=True)
+            time.sleep(0.05)
 
 
 def save(state: State, folder: Path, data: Resumable | None = None) -> None:

@@ -24,6 +24,8 @@ from tests.accelerated import CAUGHT_BY, strategies
 from tests.accelerated.modules import Modules
 from tests.faults.test_saboteurs import COMPILED, missed_without
 
+pytestmark = pytest.mark.any_stack
+
 TARGETS = ("gpu:h200:8", "tpu:v5e:2x4")
 
 strategies()
@@ -108,6 +110,7 @@ def test_numbers_are_not_exercised(tests):
     assert all("only compiles" in test["message"] for test in numbers)
 
 
+@pytest.mark.thorough
 def test_memory_that_grows_with_an_upgrade_is_regressed(tmp_path):
     """marin#5394 rebuilt small: both runs are green, and their comparison names the bytes, on every target."""
     chosen = ("tests.accelerated.grown", "-k", "memory or in_place")

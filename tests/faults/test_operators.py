@@ -23,6 +23,7 @@ def found():
     return judge("-k", SOME)
 
 
+@pytest.mark.thorough
 def test_every_fault_is_caught(found):
     """No mutant survives, and none is caught only because it could not train; but for the lack of a batch, all do."""
     assert len({fate.operator for fate in found}) > 25
@@ -30,12 +31,14 @@ def test_every_fault_is_caught(found):
     assert {fate.operator for fate in found if not fate.trained} == {"last_batch_lost"}
 
 
+@pytest.mark.thorough
 def test_the_usual_tests_see_less(found):
     """Most faults pass a loss within 10 %, and none of those in numbers alone is counted among the collectives."""
     assert sum(fate.seen_by_loss_10_percent for fate in found) < len(found) / 2
     assert not any(fate.seen_by_counts for fate in found if fate.operator == "learning_rate_scaled")
 
 
+@pytest.mark.thorough
 def test_the_matrix_has_a_row_for_each_operator(found):
     """With the number of strategies that it harmed, of those that were caught, and the clauses that caught them."""
     rows = dict(line.strip("| ").split(" | ", 1) for line in table(found).splitlines()[2:])

@@ -114,8 +114,8 @@ TOLD = {"crash", *(strategy for _, strategy in PARTS)}
 """Those of which a test below reads the message."""
 
 
-def on_every_stack():
-    """The planted faults that CI judges on both stacks: for each clause the first that it catches, and the told."""
+def in_every_run():
+    """The planted faults that each run judges: for each clause the first that it catches, and the told."""
     first = {}
     for planted, clauses in CAUGHT_BY.items():
         for clause in clauses:
@@ -124,9 +124,8 @@ def on_every_stack():
 
 
 PLANTED = [
-    pytest.param(planted, marks=[] if planted in on_every_stack() else [pytest.mark.any_stack]) for planted in CAUGHT_BY
+    pytest.param(planted, marks=[] if planted in in_every_run() else [pytest.mark.thorough]) for planted in CAUGHT_BY
 ]
-"""All, of which CI runs every one on one stack: those of one clause are caught by the same lines on the other."""
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +224,7 @@ def missed_without(failed, file):
     return f"without {file} every planted fault would still be caught: plant one that it alone catches ({seen})"
 
 
-@pytest.mark.any_stack
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", sorted(set(FILES) - ELSEWHERE))
 def test_no_suite_file_can_be_deleted(failed, file):
     """Of each suite file there is a planted fault that no other file catches: without the file it would survive.

@@ -10,12 +10,11 @@ from meshproof.cases import case_id, load_cases
 from tests.healthy.zoo import FAMILIES, strategies
 
 CASES = [
-    pytest.param(case_id(trainer), marks=[pytest.mark.any_stack] if number else [])
+    pytest.param(case_id(trainer), marks=[pytest.mark.thorough] if number else [])
     for family in FAMILIES
     for number, trainer in enumerate(family.strategies())
 ]
-"""Every trainer, of which CI runs all on one stack, and the first of each family on both: what a stack changes, it
-changes for a family."""
+"""Every trainer, and of each family the first in every run: what a stack changes, it changes for a family."""
 
 NUMBERS = {"NUM-2", "NUM-3", "NUM-4", "NUM-11", "NUM-12", "NUM-13"}
 DRAWING = {case_id(trainer) for trainer in strategies() if getattr(trainer, "draws", False)}

@@ -7,15 +7,15 @@ from tests.implementations import kept as of_kept
 from tests.implementations import stored as of_stored
 from tests.system.test_adapters import run_suites, verdicts
 
-
-def judged(module, name):
-    """A parameter; of what is stored otherwise CI judges on one stack."""
-    marks = [pytest.mark.any_stack] if module in (stored, of_stored) else []
-    return pytest.param(module, name, id=name, marks=marks)
+pytestmark = pytest.mark.any_stack
 
 
-HEALTHY = [judged(module, strategy.name) for module in (kept, stored) for strategy in module.strategies()]
-FAULTS = [judged(module, name) for module in (of_kept, of_stored) for name in module.CAUGHT_BY]
+HEALTHY = [
+    pytest.param(module, strategy.name, id=strategy.name)
+    for module in (kept, stored)
+    for strategy in module.strategies()
+]
+FAULTS = [pytest.param(module, name, id=name) for module in (of_kept, of_stored) for name in module.CAUGHT_BY]
 
 
 @pytest.mark.parametrize(("module", "name"), HEALTHY)
@@ -44,7 +44,6 @@ def test_an_array_in_two_parts_is_named():
     assert "auxiliary has at 'average/hidden' the array that parameters has at 'hidden'" in message
 
 
-@pytest.mark.any_stack
 def test_memory_that_a_backend_lacks_is_said():
     """It is no fault of the trainer: not supported where it goes on without, not run at all where it cannot."""
     report = run_suites("tests.implementations.stored")

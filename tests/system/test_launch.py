@@ -12,6 +12,8 @@ from meshproof.launching.group import Group
 from meshproof.launching.marks import Marks, mark
 from tests.implementations.hanging import is_gone
 
+pytestmark = pytest.mark.any_stack
+
 ROOT = Path(__file__).parents[2]
 
 LAUNCH = [sys.executable, "-m", "meshproof", "launch"]

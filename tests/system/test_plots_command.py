@@ -159,6 +159,7 @@ def test_drawing_needs_no_jax(tmp_path, saved, reported):
     assert shown.stdout == "2 set()\n", shown.stderr
 
 
+@pytest.mark.thorough
 def test_real_times_are_drawn(tmp_path):
     """What `pytest benchmarks/ --size sweep` saves of a few cases is drawn, and its pipelines are one series."""
     chosen = "(single_device or data_parallel or gpipe) and not (batch1024 or microbatches16 or microbatches32)"

@@ -195,6 +195,7 @@ def test_reports_are_valid(reports):
         jsonschema_rs.validate(read_schema("report"), report)
 
 
+@pytest.mark.thorough
 def test_xdist_gives_the_same_record(reports):
     """Two processes and a warm compile cache give the verdicts and facts of one process and a cold cache."""
     alone, spread = (

@@ -35,6 +35,7 @@ def run(*arguments, path=""):
     )
 
 
+@pytest.mark.thorough
 def test_a_run_is_compared_with_one_of_the_same_code(tmp_path):
     """Saved, promoted and compared, every benchmark of a case has a verdict on its time, and no fact of it changed.
 
@@ -57,6 +58,7 @@ def test_a_run_is_compared_with_one_of_the_same_code(tmp_path):
     assert set(outcomes.values()) <= {"same", "faster", "slower", "cannot tell"}, compared.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("devices", "names"),
     [

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_stack
+
 ROOT = Path(__file__).parents[2]
 LONGEST = 15
 

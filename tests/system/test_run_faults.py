@@ -15,6 +15,7 @@ def faults(*words, limit=600):
     return subprocess.run(command, capture_output=True, text=True, timeout=limit)
 
 
+@pytest.mark.thorough
 def test_a_run_survives_its_faults():
     """No wrong state, no hang, no save lost, and whoever is lost is named."""
     run = faults("--seed", 17, "--count", 60)

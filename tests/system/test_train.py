@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_stack
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "reference_impl.train"]
 

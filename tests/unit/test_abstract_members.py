@@ -5,10 +5,12 @@ import pytest
 
 from meshproof.cases import load_cases
 
+pytestmark = pytest.mark.any_stack
+
 CASES = {case.id: case.strategy for case in load_cases("reference_impl")}
 FORMS = {type(form): name for name, form in CASES.items()}
-ONCE = [pytest.param(name, marks=[] if name in FORMS.values() else [pytest.mark.any_stack]) for name in CASES]
-"""Every case, of which CI has all made on one stack, and one of each form on both."""
+MADE = [pytest.param(name, marks=[] if name in FORMS.values() else [pytest.mark.thorough]) for name in CASES]
+"""Every case, and one of each form in every run."""
 
 
 def described(tree):
@@ -26,7 +28,7 @@ def misplaced(abstract, real):
     ]
 
 
-@pytest.mark.parametrize("name", ONCE)
+@pytest.mark.parametrize("name", MADE)
 def test_abstract_members_are_what_is_made(name):
     """State and batch: tree structure, shapes, dtypes and shardings are those of the arrays; and none is an array."""
     form = CASES[name]

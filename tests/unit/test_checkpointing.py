@@ -1,6 +1,8 @@
 """Checkpoints of the book: what is refused, in which words, and what another mesh makes of them."""
 
 import re
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -195,6 +197,29 @@ def test_a_save_that_fails_in_the_background_leaves_nothing_and_the_next_is_whol
     assert list(tmp_path.iterdir()) == []
     save(held, folder)
     assert np.array_equal(restore(abstract(held), folder)["kernel"], held["kernel"])
+
+
+def test_what_is_written_after_a_save_has_failed_goes_too(tmp_path):
+    """Orbax tells of the first writer's failure while the others write on."""
+    saving = save_async(state(), tmp_path / "it")
+    saving.result()
+
+    class Failed:
+        def result(self, timeout):
+            raise OSError("a full disk")
+
+    def write_on():
+        for number in range(5):
+            time.sleep(0.05)
+            late = tmp_path / "it.orbax-checkpoint-tmp" / f"state_{number}"
+            late.mkdir(parents=True)
+
+    saving.response, writer = Failed(), threading.Thread(target=write_on)
+    writer.start()
+    with pytest.raises(CheckpointError, match="it was not saved: a full disk"):
+        saving.result()
+    writer.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
 def test_a_save_that_does_not_end_is_not_waited_for_for_ever(tmp_path):

@@ -25,6 +25,8 @@ from reference_impl.strategies import (
 from reference_impl.theory.schedules import gpipe, interleaved, one_forward_one_backward, zero_bubble
 from reference_impl.truth import Momentum
 
+pytestmark = pytest.mark.any_stack
+
 DRAWN = {
     pipeline_gpipe: (4, 8),
     pipeline_1f1b: (4, 8),

@@ -15,6 +15,8 @@ from reference_impl.lifecycle.loss_curves import draw
 from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import CORPUS, Shuffled, fields_for, order, windows
 
+pytestmark = pytest.mark.any_stack
+
 PAGES = "single_device", "fsdp", "fsdp_shard_map"
 SETTINGS = {"model": "mlp", "batch": 64, "seed": 3}
 

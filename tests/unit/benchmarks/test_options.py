@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_stack
+
 ROOT = Path(__file__).parents[3]
 NO_BACKEND = """
 import jax

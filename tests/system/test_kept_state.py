@@ -10,12 +10,13 @@ from tests.system.test_adapters import run_suites, verdicts
 pytestmark = pytest.mark.any_stack
 
 
-HEALTHY = [
-    pytest.param(module, strategy.name, id=strategy.name)
-    for module in (kept, stored)
-    for strategy in module.strategies()
-]
-FAULTS = [pytest.param(module, name, id=name) for module in (of_kept, of_stored) for name in module.CAUGHT_BY]
+def judged(module, name):
+    """A parameter; what is stored otherwise than it is computed takes two runs of the suites more."""
+    return pytest.param(module, name, id=name, marks=[pytest.mark.thorough] if module in (stored, of_stored) else [])
+
+
+HEALTHY = [judged(module, strategy.name) for module in (kept, stored) for strategy in module.strategies()]
+FAULTS = [judged(module, name) for module in (of_kept, of_stored) for name in module.CAUGHT_BY]
 
 
 @pytest.mark.parametrize(("module", "name"), HEALTHY)
@@ -44,6 +45,7 @@ def test_an_array_in_two_parts_is_named():
     assert "auxiliary has at 'average/hidden' the array that parameters has at 'hidden'" in message
 
 
+@pytest.mark.thorough
 def test_memory_that_a_backend_lacks_is_said():
     """It is no fault of the trainer: not supported where it goes on without, not run at all where it cannot."""
     report = run_suites("tests.implementations.stored")

@@ -25,7 +25,7 @@ def launch(*words, limit=120):
     return subprocess.run([*LAUNCH, *map(str, words)], capture_output=True, text=True, timeout=limit)
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_the_page_trains_as_one_process_does(processes):
     """The losses are those of one process to the last printed digit, and process 0 alone reports."""
     page = ["--", sys.executable, "-m", "reference_impl.lifecycle.multiprocess"]

@@ -72,13 +72,20 @@ def run_tests(checkout, *tests):
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
 
 
+@pytest.mark.thorough
 def test_the_unharmed_harness_passes(checkout):
     """What makes a mutant's tests fail is the mutant: without one the same tests pass in the same place."""
     run = run_tests(checkout, *{mutant.tests for mutant in MUTANTS.values()})
     assert run.returncode == pytest.ExitCode.OK, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] if mutant.tests.startswith("system") else [])
+        for name, mutant in MUTANTS.items()
+    ],
+)
 def test_a_blind_harness_is_seen(checkout, name):
     """The tests fail, by a failed test and not by an error of collecting."""
     mutant = MUTANTS[name]

@@ -40,11 +40,11 @@ def written(path):
 @pytest.mark.parametrize(
     ("trainer", "least"),
     [
-        ("PlainLoop", 22),
-        ("Averaging", 22),
+        pytest.param("PlainLoop", 22, marks=pytest.mark.thorough),
+        pytest.param("Averaging", 22, marks=pytest.mark.thorough),
         pytest.param("ShardedModules", 24, marks=pytest.mark.every_stack),
         ("Dropping", 27),
-        ("Normalising", 22),
+        pytest.param("Normalising", 22, marks=pytest.mark.thorough),
         pytest.param("linen", 28, marks=pytest.mark.every_stack),
     ],
 )

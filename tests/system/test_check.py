@@ -136,6 +136,7 @@ def test_a_broken_trainer_fails_with_a_command_that_shows_it_again(user):
         assert again.returncode == 1 and "1 failed" in again.stdout and "passed" not in again.stdout, again.stdout
 
 
+@pytest.mark.thorough
 def test_options_are_pytests_own(user):
     """What failed last is known here, and not where meshproof is installed."""
     write_trainer(user.here, BROKEN)
@@ -192,6 +193,7 @@ def test_a_module_that_would_hide_meshproof_is_refused(user, name):
         assert f"{user.here / name} hides" in said and "rename it" in said, said
 
 
+@pytest.mark.thorough
 def test_expectations_of_the_installation_are_not_rewritten(user):
     """A file of the user's own is asked for."""
     chosen = ("-k", "single_device-jax-mlp and finite and not adam", "--conformance-report", "report.json")
@@ -221,6 +223,7 @@ def stacks(tmp_path_factory):
     return ["--from", folders[0], "--to", folders[1]]
 
 
+@pytest.mark.thorough
 def test_an_upgrade_is_tried_from_there(user, stacks):
     """The suites of the installation judge a trainer of this folder in environments that have neither."""
     write_trainer(user.here)
@@ -230,6 +233,7 @@ def test_an_upgrade_is_tried_from_there(user, stacks):
     assert [len(report["cases"]) for report in reports] == [1, 1]
 
 
+@pytest.mark.thorough
 def test_two_stacks_are_timed_from_there(user, stacks):
     """The benchmarks of the installation, on a trainer of this folder."""
     write_trainer(user.here)

@@ -50,7 +50,9 @@ def compiled(layout, tmp_path, precision="float32", target="cpu"):
     return beside(asked, piece, facts)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if "FSDP" in name else [pytest.mark.thorough]) for name in LAYOUTS]
+)
 def test_the_book_is_as_planned(name, tmp_path):
     """Arguments and collectives to the byte; what is held in all within the factor that the docs state."""
     told = compiled(LAYOUTS[name], tmp_path)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.implementations.adapters import CAUGHT_BY, strategies
 
+pytestmark = pytest.mark.any_stack
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 

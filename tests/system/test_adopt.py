@@ -42,10 +42,10 @@ def written(path):
     [
         pytest.param("PlainLoop", 22, marks=pytest.mark.thorough),
         pytest.param("Averaging", 22, marks=pytest.mark.thorough),
-        pytest.param("ShardedModules", 24, marks=pytest.mark.every_stack),
+        ("ShardedModules", 24),
         ("Dropping", 27),
         pytest.param("Normalising", 22, marks=pytest.mark.thorough),
-        pytest.param("linen", 28, marks=pytest.mark.every_stack),
+        ("linen", 28),
     ],
 )
 def test_what_is_written_is_green(tmp_path, trainer, least):

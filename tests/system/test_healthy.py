@@ -9,6 +9,8 @@ import pytest
 from meshproof.cases import case_id, load_cases
 from tests.healthy.zoo import FAMILIES, strategies
 
+pytestmark = pytest.mark.any_stack
+
 CASES = [
     pytest.param(case_id(trainer), marks=[pytest.mark.thorough] if number else [])
     for family in FAMILIES

@@ -43,7 +43,6 @@ def upgrade(*words):
     return CliRunner().invoke(app, ["upgrade", *map(str, words)])
 
 
-@pytest.mark.every_stack
 def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
     """No version differs and no clause fails, for each side is judged by its own run; the losses tell."""
     chosen = ("--impl", "tests.implementations.adapters", "-k", "bare", "--output", tmp_path / "out")

@@ -20,6 +20,8 @@ from tests.healthy.kinds import KINDS
 from tests.implementations.minimal import Trainer
 from tests.implementations.odd import odd
 
+pytestmark = pytest.mark.any_stack
+
 PLAIN = {"load": lambda parameters: {"w": jnp.asarray(parameters["w"])}, "parameters": lambda state: state}
 """What the minimal trainer lacks to be its own truth."""
 

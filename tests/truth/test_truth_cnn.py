@@ -16,6 +16,8 @@ from reference_impl.truth.cnn import largest, route, unwindowed, windows
 from reference_impl.truth.rounding import Rounded, exact
 from tests.truth.finite_differences import check_gradients
 
+pytestmark = pytest.mark.any_stack
+
 TINY = CNNTruth(size=4, channels=(2, 3, 4), classes=5, seed=2)
 STEPS, BATCH = 3, 64
 

@@ -26,6 +26,8 @@ from reference_impl.truth.operations import (
 from reference_impl.truth.rounding import Rounded, exact
 from tests.truth.finite_differences import check_gradients
 
+pytestmark = pytest.mark.any_stack
+
 TINY = GPTTruth(vocab=7, length=5, embed=6, heads=2, head_dim=4, mlp=9, blocks=2, seed=3)
 BATCH = 16
 

@@ -18,6 +18,8 @@ from reference_impl.truth.moe import route
 from reference_impl.truth.rounding import exact, softmax
 from tests.truth.finite_differences import check_gradients
 
+pytestmark = pytest.mark.any_stack
+
 F32 = np.float32
 STEPS, BATCH = 3, 64
 TINY = {"features": 5, "width": 4, "experts": 4, "hidden": 6, "classes": 3, "group": 4, "seed": 3}

@@ -19,6 +19,8 @@ from reference_impl.sizes.scaled import Scaled
 from reference_impl.strategies import data_parallel, fsdp
 from reference_impl.truth import Momentum
 
+pytestmark = pytest.mark.any_stack
+
 DATA = {"data": 8}
 NETWORK = MLP(widths=(16, 8, 16, 8, 4))
 

@@ -58,18 +58,6 @@ class Case:
         """The number of devices of its mesh."""
         return prod(self.mesh.values())
 
-    @cached_property
-    def way_of_saving(self) -> tuple[Any, ...]:
-        """Equal for cases of one class, framework and model that save and restore by the same functions."""
-        strategy = self.strategy
-        functions = (inspect.getattr_static(strategy, member, None) for member in ("save", "save_async", "restore"))
-        return type(strategy), strategy.framework, strategy.model, self.target, *map(id, functions)
-
-
-def saves_anew(case: Case, cases: Iterable[Case]) -> bool:
-    """Whether it is the first of these that saves its way."""
-    return next((each for each in cases if each.way_of_saving == case.way_of_saving), case) is case
-
 
 def load_cases(implementation: str, targets: Sequence[str] = ("cpu",)) -> list[Case]:
     """Every case of an implementation module, whose ``strategies()`` returns its strategies.

@@ -65,9 +65,8 @@ def pytest_collection_modifyitems(config, items):
     """Leave out what only thorough runs have, unless a test is named; mark what need not run on a second stack. The
     longest files come first, whoever shuffles them."""
     if not config.getoption("thorough") and not any("::" in argument for argument in config.args):
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
     here = Path(__file__).parent
     files = {here / folder / f"test_{name}.py" for folder, names in ANY_STACK.items() for name in names.split()}
     for item in items:

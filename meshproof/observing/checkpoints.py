@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.cases import saves_anew
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
@@ -24,7 +23,6 @@ from meshproof.observing.subject import STEPS, Subject
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
 IN_ONE_PROCESS = NotExercised("checkpoints are observed in one process: run without --distributed")
-SAVED_ALIKE = NotExercised("observed of the first case that saves the same way")
 NAMES = ("the saved state", "the restored state")
 
 
@@ -45,7 +43,7 @@ class Checkpoints(Facet):
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
     another mesh or by another strategy, saved there, and restored by this one. ``background`` is of saves of the state
-    after one more step. Refused, damaged and background are observed once for each way of saving.
+    after one more step.
     """
 
     restored: Seen[Verdict]
@@ -78,7 +76,6 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
     if isinstance(saved, Unseen) or isinstance(restored, Unseen):
         return Checkpoints.unseen(saved if isinstance(saved, Unseen) else restored), state
     values = subject.attempt(lambda: values_of(restored, subject.model))
-    anew = saves_anew(subject.case, subject.cases)
     seen = Checkpoints(
         restored=subject.then(
             values, lambda values: bitwise(saved.values, values, f"state after {STEPS} steps", NAMES)
@@ -86,20 +83,18 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=subject.attempt(lambda: _refused(subject, folder)) if anew else SAVED_ALIKE,
-        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)) if anew else SAVED_ALIKE,
+        refused=subject.attempt(lambda: _refused(subject, folder)),
+        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)),
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
-        background=BackgroundSaves.unseen(NOT_CONTINUED if anew else SAVED_ALIKE),
+        background=BackgroundSaves.unseen(NOT_CONTINUED),
     )
     further = subject.attempt(lambda: _further(subject, state))
     if isinstance(further, Unseen):
         return replace(seen, continued=further, background=BackgroundSaves.unseen(further)), state
-    seen = replace(seen, continued=subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1])))
-    if not anew:
-        return seen, further[0]
+    continued = subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1]))
     largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
     background, state = observe_background_saves(subject, further[0], folder, largest)
-    return replace(seen, background=background), state
+    return replace(seen, continued=continued, background=background), state
 
 
 def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:

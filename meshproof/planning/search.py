@@ -96,9 +96,8 @@ def candidates(question: Question, layout: Layout) -> Iterator[Plan]:
     wanted = {1} if layout.pipeline == 1 else {layout.pipeline, pipelining.microbatches_for(layout.pipeline)}
     starts = {counts[min(bisect_left(counts, least), len(counts) - 1)] for least in wanted}
     for recomputes in (False, True) if question.model.is_stack else (False,):
-        either = replace(layout, recomputes=recomputes)
         plans = [
-            question.plan(found) for found in dict.fromkeys(smallest(question, either, counts, each) for each in starts)
+            question.plan(smallest(question, replace(layout, recomputes=recomputes), counts, start)) for start in starts
         ]
         yield from plans
         if {plan.layout.microbatches for plan in plans} == starts and all(map(question.fits, plans)):
@@ -118,7 +117,7 @@ def smallest(question: Question, layout: Layout, counts: Sequence[int], start: i
         else:
             low = counts.index(found.microbatches) + 1
         found = replace(layout, microbatches=counts[(low + high) // 2])
-    return found if found.microbatches == counts[low] else replace(layout, microbatches=counts[low])
+    return replace(layout, microbatches=counts[low])
 
 
 def by_strategy(plans: list[Plan]) -> dict[str, Plan]:

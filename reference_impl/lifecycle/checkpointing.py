@@ -48,6 +48,7 @@ class Saving:
 
     def __init__(self, folder: Path, response: Any) -> None:
         self.folder, self.response = folder, response
+        self.removed = False
 
     def done(self) -> bool:
         """Whether the checkpoint is whole on disk; does not wait. Raises as `result` where it never will be."""
@@ -68,7 +69,8 @@ class Saving:
         except TimeoutError as error:
             raise TimeoutError(f"{self.folder} is not saved: expected a whole checkpoint in {timeout:g} s") from error
         except Exception as error:
-            self._remove()
+            if not self.removed:  # later the folder may be that of another save
+                self._remove()
             raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
 
     def _remove(self) -> None:
@@ -77,6 +79,7 @@ class Saving:
         for _ in range(10):
             shutil.rmtree(self.folder.with_name(f"{self.folder.name}{UNFINISHED}"), ignore_errors=True)
             time.sleep(0.05)
+        self.removed = True
 
 
 def save(state: State, folder: Path, data: Resumable | None = None) -> None:

@@ -222,6 +222,21 @@ def test_what_is_written_after_a_save_has_failed_goes_too(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
+def test_a_save_that_has_failed_removes_nothing_of_the_next(tmp_path):
+    """Which writes to the same folder while somebody looks at the failed one again."""
+    with no_file_over(1000):
+        failed = save_async(
+            state(kernel=np.random.default_rng(0).standard_normal((256, 256), np.float32)), tmp_path / "it"
+        )
+        with pytest.raises(CheckpointError, match="too large"):
+            failed.result()
+    writing = tmp_path / "it.orbax-checkpoint-tmp" / "state"
+    writing.mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="too large"):
+        failed.done()
+    assert writing.is_dir()
+
+
 def test_a_save_that_does_not_end_is_not_waited_for_for_ever(tmp_path):
     """It is named, with the seconds that it was given; its folder stays."""
 

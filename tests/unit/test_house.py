@@ -137,6 +137,22 @@ def test_collecting_is_cheap(tmp_path):
     assert quiet_seconds(seconds, QUICK) < QUICK
 
 
+@pytest.mark.parametrize(
+    ("arguments", "counts"),
+    [
+        (["tests/system/test_launch.py"], [2]),
+        (["tests/system/test_launch.py", "--thorough"], [2, 4]),
+        (["tests/system/test_launch.py::test_the_page_trains_as_one_process_does"], [2, 4]),
+    ],
+    ids=["every run", "thorough", "named"],
+)
+def test_what_is_thorough_is_left_out_until_it_is_asked_for(tmp_path, arguments, counts):
+    """By its option, or by its name."""
+    collected = collect(tmp_path, *arguments)
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+    assert [int(count) for count in re.findall(r"one_process_does\[(\d)\]", collected.stdout)] == counts
+
+
 def strangers(tests, strategies):
     """What ``-k`` with the name of a strategy chooses though it is of another one."""
     for test in tests:

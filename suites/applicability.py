@@ -26,6 +26,11 @@ def compiled_only(case: Case) -> bool:
     return case.compiles_only
 
 
+def on_the_cpu(case: Case) -> bool:
+    """Its devices are virtual ones of this CPU."""
+    return case.target == "cpu"
+
+
 def has_device_dimension(case: Case) -> bool:
     """Placed batches have a device dimension before that of the examples, as pmap takes them."""
     return case.contract.device_dimension

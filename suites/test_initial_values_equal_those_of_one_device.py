@@ -4,9 +4,9 @@ import pytest
 
 from meshproof.cases import has_member
 from meshproof.contract import leaves
-from meshproof.measures.initial_values import are_same, wrong_draws
+from meshproof.measures.initial_values import are_same, other_digits, wrong_draws
 
-from .applicability import distributed, on_one_device
+from .applicability import both, distributed, on_one_device, on_the_cpu
 
 
 def alike(case, cases):
@@ -27,17 +27,21 @@ def shapes(case):
     return {path: value.shape for path, value in leaves(case.strategy.truth.initial_parameters())}
 
 
+def drawn(case, cases, observation, observe_also, judge):
+    """The parameters that ``init`` makes on the mesh, and those that it makes on one device."""
+    seen = judge.see(observation.initialisation.parameters)
+    if alike(case, cases) == [case]:
+        return seen, judge.see(observation.initialisation.alone)
+    found = [other for other in alike(case, cases) if shapes(other) == shapes(case)]
+    twin = judge.counterpart(found[0] if found else None, "form on one device")
+    return seen, judge.see(observe_also(twin).initialisation.parameters)
+
+
 @pytest.mark.clause("NUM-12", applies=distributed, among=alike)
 def test_initial_values_equal_those_of_one_device(case, cases, observation, observe_also, judge):
     """The parameters that ``init`` makes MUST equal those that it makes on one device, from the same key. (Or, where a
     layout draws from another stream, be of the same mean and spread, with no two shards alike.)"""
-    seen = judge.see(observation.initialisation.parameters)
-    if alike(case, cases) == [case]:
-        alone = judge.see(observation.initialisation.alone)
-    else:
-        found = [other for other in alike(case, cases) if shapes(other) == shapes(case)]
-        twin = judge.counterpart(found[0] if found else None, "form on one device")
-        alone = judge.see(observe_also(twin).initialisation.parameters)
+    seen, alone = drawn(case, cases, observation, observe_also, judge)
     layout = judge.see(observation.initialisation.layouts.parameters)
     judge.clear(f"after init: {problem}" for problem in wrong_draws(seen, alone, layout))
     others = [path for path, expected in alone.items() if not are_same(seen[path], expected)]
@@ -45,3 +49,11 @@ def test_initial_values_equal_those_of_one_device(case, cases, observation, obse
         judge.note(
             f"{len(others)} of {len(alone)} leaves are drawn from another stream than on one device: {others[0]}"
         )
+
+
+@pytest.mark.clause("NUM-12", applies=both(distributed, on_the_cpu), among=alike)
+def test_initial_values_of_one_stream_are_bitwise_equal(case, cases, observation, observe_also, judge):
+    """Initial values that are drawn from the stream of one device MUST be bitwise those of one device. (On a CPU, for
+    which all programs are compiled to the same instructions; another accelerator may round a product otherwise.)"""
+    seen, alone = drawn(case, cases, observation, observe_also, judge)
+    judge.clear(f"after init: {problem}" for problem in other_digits(seen, alone))

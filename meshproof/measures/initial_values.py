@@ -49,6 +49,21 @@ def wrong_draws(seen: Leaves, alone: Leaves, layout: tuple[LeafLayout, ...]) -> 
             yield from (f"{path} {values.shape}: {why}" for why in _wrong(*both, shards.get(path, [])))
 
 
+def other_digits(seen: Leaves, alone: Leaves) -> Iterator[str]:
+    """Which leaves have the values of one device but for their last digits, in words."""
+    for path, expected in alone.items():
+        values = seen.get(path)
+        if values is None or values.shape != expected.shape or not are_same(values, expected):
+            continue
+        if len(differ := np.argwhere(values != expected)):
+            index = tuple(map(int, differ[0]))
+            yield (
+                f"{path} {values.shape}: expected the bits of one device, saw others in {len(differ):,} of "
+                f"{values.size:,} elements, the first at {index}: {values[index]!s} in place of {expected[index]!s}; "
+                f"jit init on both, with out_shardings on the mesh, and compute what scales the draws in one order"
+            )
+
+
 def _wrong(seen: np.ndarray, alone: np.ndarray, shards: list[Index]) -> Iterator[str]:
     if twins := _equal_shards(seen, shards):
         if not _equal_shards(alone, list(twins)):

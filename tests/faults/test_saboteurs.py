@@ -47,7 +47,7 @@ PARTS = {
         r"dense_0/kernel differs from truth: .* \[error [\d.]+, allowed [\d.e-]+, margin [\d.e+]+, relative error \d",
         r"and 5 more; the worst of all is dense_\d/\w+, margin ",
     ],
-    ("NUM-12", "initial_digits_lost"): [
+    ("NUM-12", "initial_digits_differ"): [
         r"dense_0/kernel \(784, 128\): expected the bits of one device, saw others in [\d,]+ of 100,352 elements",
         "jit init on both, with out_shardings on the mesh",
     ],

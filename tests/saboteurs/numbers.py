@@ -72,11 +72,11 @@ class FanInOfTheShard(Modified):
 
 
 class OtherDigits(Modified):
-    """Draws a number near the one that one device draws: 1 is added and taken away again."""
+    """Draws numbers next to those that one device draws."""
 
     def init(self, key: Any) -> Any:
-        """A few digits short."""
-        return kernels(super().init(key), lambda w: (w + 1) - 1)
+        """Larger by one unit in the last place."""
+        return kernels(super().init(key), lambda w: jnp.nextafter(w, jnp.inf))
 
 
 class KeyOfEachShard(Modified):
@@ -161,7 +161,7 @@ plant("wrong_loss", WrongLoss, data_parallel.PAGE, DATA, "NUM-4")
 plant("loss_of_the_next_state", LossOfTheNext, data_parallel.PAGE, DATA, "NUM-4", "NUM-11")
 plant("same_key_on_every_shard", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=SameKeys(MLP()))
 plant("fan_in_of_the_shard", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=FanInOfTheShard(MLP()))
-plant("initial_digits_lost", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=OtherDigits(MLP()))
+plant("initial_digits_differ", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=OtherDigits(MLP()))
 plant("healthy_key_of_each_shard", JaxForm, fsdp.PAGE, DATA, network=KeyOfEachShard(MLP()))
 plant("momentum_forgotten", ForgetsMomentum, data_parallel.PAGE, DATA, "NUM-3")
 plant("runs_differ", StartsDifferently, single_device.PAGE, ONE, "NUM-5")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from math import inf
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -94,6 +95,13 @@ def row(trainer: Any, seeds: int) -> str:
     return f"{label(trainer)} {seeds} | {failed} | {usual:.2g} | {later:.2g} |"
 
 
+def keep_programs(folder: str) -> None:
+    """A trainer that calls ``jax.jit`` anew compiles once, and not once for each seed."""
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 def put(page: Path, new: str, zoo: list[Any]) -> None:
     """The row into the page's table, in place of an older one; rows of trainers that are no longer there go."""
     text = page.read_text(encoding="utf-8")
@@ -109,6 +117,8 @@ if __name__ == "__main__":
     zoo = strategies()
     if unknown := {*asked} - {trainer.name for trainer in zoo}:
         sys.exit(f"tests.zoo_alarms: no trainer is called {', '.join(sorted(unknown))}: see tests/healthy/")
-    for trainer in zoo:
-        if not asked or trainer.name in asked:
-            put(page, row(trainer, seeds), zoo)
+    with TemporaryDirectory(prefix="meshproof-") as folder:
+        keep_programs(folder)
+        for trainer in zoo:
+            if not asked or trainer.name in asked:
+                put(page, row(trainer, seeds), zoo)

@@ -20,22 +20,24 @@ Totals = dict[str, tuple[jax.Array, jax.Array]]
 
 
 def padded(batch: Batch, size: int) -> dict[str, np.ndarray]:
-    """The batch filled up to ``size`` examples: zeros for inputs, `NO_CLASS` for labels.
+    """The batch filled up to ``size`` examples: zeros for inputs, `NO_CLASS` for labels, false for a mask.
 
     Raises ``ValueError`` where it has more.
     """
     missing = size - len(batch["y"])
     if missing < 0:
         raise ValueError(f"a batch of {len(batch['y'])} examples does not fit into one of {size}")
-    filling = {"x": 0, "y": NO_CLASS}
+    filling = {"x": 0, "y": NO_CLASS, "mask": False}
     return {
         name: np.pad(value, [(0, missing)] + [(0, 0)] * (value.ndim - 1), constant_values=filling[name])
         for name, value in batch.items()
     }
 
 
-def totals(logits_BxC: jax.Array, labels_B: jax.Array) -> Totals:
-    """The cross-entropy ``loss`` and the ``correct`` predictions, over the examples that have a class."""
+def totals(logits_BxC: jax.Array, batch: Batch) -> Totals:
+    """The cross-entropy ``loss`` and the ``correct`` predictions, over the examples that have a class, and that a mask
+    has not padded."""
+    labels_B = jnp.where(batch["mask"], batch["y"], NO_CLASS) if "mask" in batch else batch["y"]
     counts_B = labels_B != NO_CLASS
     losses_B = optax.softmax_cross_entropy_with_integer_labels(logits_BxC, labels_B)
     right_B = logits_BxC.argmax(-1) == labels_B

@@ -77,8 +77,18 @@ def along(operation: Operation, payload: Payload, over: str | MeshAxes) -> Line:
 LossAndGradients = tuple[jax.Array, Tree]
 """A scalar loss, and its gradients as a tree of the parameters."""
 
-LocalLoss = Callable[[Any, Batch], jax.Array]
-"""The mean loss of a framework's parameters on this device's examples."""
+
+@dataclass(frozen=True)
+class Local:
+    """What one device computes under ``pmap`` of its own examples, of parameters as any framework has them.
+
+    Mean loss; that loss and its gradients; and the number of examples that both are the mean of.
+    """
+
+    loss: Callable[[Any, Batch], jax.Array]
+    loss_and_gradients: Callable[[Any, Batch], tuple[jax.Array, Any]]
+    count: Callable[[Batch], int | jax.Array]
+
 
 Optimize = Callable[[Tree, Any, Tree], tuple[Tree, Any]]
 """The optimizer, leaf by leaf: from parameters, state and gradients to new parameters and state."""
@@ -123,8 +133,8 @@ class Page:
 
     def by_pmap(
         self,
-        loss: Callable[[LocalLoss, Any, Batch], jax.Array],
-        loss_and_gradients: Callable[[LocalLoss, Any, Batch], tuple[jax.Array, Any]],
+        loss: Callable[[Local, Any, Batch], jax.Array],
+        loss_and_gradients: Callable[[Local, Any, Batch], tuple[jax.Array, Any]],
         evaluate: Callable[[Totals], Totals],
     ) -> PmapPage:
         """This table, and what a device computes in ``pmap``."""
@@ -174,6 +184,6 @@ class HybridPage(Page):
 class PmapPage(Page):
     """A strategy under ``pmap``. Its functions see what one device has; ``evaluate`` adds the devices' totals."""
 
-    loss: Callable[[LocalLoss, Any, Batch], jax.Array]
-    loss_and_gradients: Callable[[LocalLoss, Any, Batch], tuple[jax.Array, Any]]
+    loss: Callable[[Local, Any, Batch], jax.Array]
+    loss_and_gradients: Callable[[Local, Any, Batch], tuple[jax.Array, Any]]
     evaluate: Callable[[Totals], Totals]

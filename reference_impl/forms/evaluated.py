@@ -23,6 +23,6 @@ class EvaluatedForm(JaxForm):
 
         def evaluated(state: TrainState, batch: Batch) -> Totals:
             in_use = self.reshard(state.parameters, self.page.compute)
-            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.compute)), batch["y"])
+            return totals(self.network.apply(in_use, batch["x"], self.layout(self.page.compute)), batch)
 
         return self.compile(evaluated)

@@ -52,7 +52,7 @@ class LinenForm(JaxForm):
     @cached_property
     def module(self) -> nn.Module:
         """The model as a module."""
-        return MODULES[type(self.network)](self.network)
+        return MODULES[type(self.network.plain)](self.network.plain)
 
     @cached_property
     def state_specs(self) -> TrainState:
@@ -95,8 +95,9 @@ class LinenForm(JaxForm):
         """The loss of the global batch; parameters are constrained to their compute layout first."""
         with jax.named_scope("forward"):
             in_use = with_sharding_constraint(parameters, self.page.compute.specs(self.network.axes))
-            logits_BxC = self.module.apply({"params": in_use}, batch["x"], Annotated(self.page.compute))
-            return self.network.mean_loss(logits_BxC, batch["y"])
+            layout = Annotated(self.page.compute)
+            apply = self.network.applied(lambda parameters, x: self.module.apply({"params": parameters}, x, layout))
+            return self.network.loss_of(apply(in_use, batch["x"]), batch)
 
 
 def boxed_parameters(form: Form, module: nn.Module, key: jax.Array) -> Tree:

@@ -70,9 +70,13 @@ class NnxForm(Form):
         """The optimizer in optax's form, made once: its functions are part of what a compiled step is found by."""
         return optimizers.transformation(self.optimizer)
 
+    def module(self, annotations: Mapping, key: jax.Array) -> nnx.Module:
+        """The model as a module, annotated by a mapping."""
+        return self.modules[type(self.network.plain)](self.network.plain, annotations, rngs=nnx.Rngs(key))  # type: ignore[no-any-return]
+
     def create_model(self, key: jax.Array) -> nnx.Module:
         """The model, before ``nnx.jit``. Constrained here, so that no device holds it whole."""
-        model = self.modules[type(self.network)](self.network, self.page.parameters, rngs=nnx.Rngs(key))
+        model = self.module(self.page.parameters, key)
         if self.page.optimizer != self.page.parameters:
             declare_optimizer_sharding(model, dict(leaves(self.page.optimizer.specs(self.network.axes))))
         store(model)
@@ -107,9 +111,8 @@ class NnxForm(Form):
         """The specs of parameters that are annotated so, as NNX resolves them. Makes no array, and needs no device."""
         axes = self.mesh_axes
         mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
-        create = lambda key: self.modules[type(self.network)](self.network, annotations, rngs=nnx.Rngs(key))  # noqa: E731
         with jax.sharding.use_abstract_mesh(mesh), nnx.logical_axis_rules(rules):
-            model = nnx.eval_shape(create, abstract_key())
+            model = nnx.eval_shape(lambda key: self.module(annotations, key), abstract_key())
             return nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(model, nnx.Param)))  # type: ignore[no-any-return]
 
     def abstract_state(self) -> State:
@@ -168,10 +171,13 @@ class NnxForm(Form):
         with jax.named_scope("forward"):
             graph, parameters, rest = nnx.split(model, nnx.Param, ...)
             in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.compute.specs(self.network.axes))
-            nnx.replace_by_pure_dict(parameters, in_use)
             drawn = {"step": batch["step"]} if "step" in batch else {}
-            outputs = nnx.merge(graph, parameters, rest)(batch["x"], Annotated(self.page.compute), **drawn)
-            return self.network.mean_loss(outputs, batch["y"])
+
+            def apply(in_use: Tree, x: jax.Array) -> jax.Array:
+                nnx.replace_by_pure_dict(parameters, in_use)
+                return nnx.merge(graph, parameters, rest)(x, Annotated(self.page.compute), **drawn)  # type: ignore[no-any-return]
+
+            return self.network.loss_of(self.network.applied(apply)(in_use, batch["x"]), batch)
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
         """The loss, and its gradients in their storage layout."""

@@ -22,7 +22,7 @@ from reference_impl import optimizers
 from reference_impl.evaluation import Totals, padded, totals
 from reference_impl.forms.base import Form, abstract_key
 from reference_impl.mapping import Axes
-from reference_impl.page import PmapPage
+from reference_impl.page import Local, PmapPage
 
 AXIS = "data"
 
@@ -131,7 +131,7 @@ class Pmap(Form, ABC):
     @cached_property
     def loss(self) -> PerDevice:
         """The forward pass: scalar mean loss of the global batch."""
-        return self.per_device(lambda state, batch: self.page.loss(*self.local_loss(state), batch), out_axes=None)
+        return self.per_device(lambda state, batch: self.page.loss(*self.local(state), batch), out_axes=None)
 
     @cached_property
     def gradients(self) -> PerDevice:
@@ -159,12 +159,16 @@ class Pmap(Form, ABC):
 
     def loss_and_gradients(self, state: Any, batch: Batch) -> tuple[jax.Array, Any]:
         """The page's, of the loss of this state."""
-        return self.page.loss_and_gradients(*self.local_loss(state), batch)
+        return self.page.loss_and_gradients(*self.local(state), batch)
 
-    def local_loss(self, state: Any) -> tuple[Callable[[Any, Batch], jax.Array], Any]:
-        """The mean loss of one device's parameters on its examples, and those parameters."""
+    def local(self, state: Any) -> tuple[Local, Any]:
+        """What one device computes of its examples, and its parameters."""
         apply, parameters = self.opened(state)
-        return lambda parameters, batch: self.network.mean_loss(apply(parameters, batch["x"]), batch["y"]), parameters
+
+        def loss(parameters: Any, batch: Batch) -> jax.Array:
+            return self.network.loss_of(apply(parameters, batch["x"]), batch)
+
+        return Local(loss, self.network.value_and_grad(loss), self.network.count), parameters
 
     def evaluate(self, state: Any, batch: Batch) -> Totals:
         """The totals of a host batch of at most ``batch_size`` examples."""
@@ -176,7 +180,7 @@ class Pmap(Form, ABC):
 
         def evaluated(state: Any, batch: Batch) -> Totals:
             apply, parameters = self.opened(state)
-            return self.page.evaluate(totals(apply(parameters, batch["x"]), batch["y"]))
+            return self.page.evaluate(totals(apply(parameters, batch["x"]), batch))
 
         return self.per_device(evaluated, out_axes=None)
 

@@ -57,7 +57,7 @@ class NnxPmap(Pmap):
 
     def objects(self, key: jax.Array) -> tuple[nnx.Module, nnx.Optimizer]:
         """The model, without annotations, and its optimizer."""
-        model = nnx_form.MODULES[type(self.network)](self.network, None, rngs=nnx.Rngs(key))
+        model = nnx_form.MODULES[type(self.network.plain)](self.network.plain, None, rngs=nnx.Rngs(key))
         return model, nnx.Optimizer(model, self.transform, wrt=nnx.Param)
 
     @cached_property
@@ -78,7 +78,8 @@ class NnxPmap(Pmap):
     def opened(self, state: nnx.State) -> Opened:
         """The module, merged with the parameters that it is called with."""
         graph, parameters, rest = nnx.split(nnx.merge(self.graph, state)[0], nnx.Param, ...)
-        return lambda parameters, x: nnx.merge(graph, parameters, rest)(x, Layout()), parameters
+        apply = self.network.applied(lambda parameters, x: nnx.merge(graph, parameters, rest)(x, Layout()))
+        return apply, parameters
 
     def update(self, state: nnx.State, gradients: nnx.State) -> nnx.State:
         """The optimizer updates both objects in place."""
@@ -107,7 +108,7 @@ class LinenPmap(Pmap):
     @cached_property
     def module(self) -> nn.Module:
         """The model as a module."""
-        return linen_form.MODULES[type(self.network)](self.network)
+        return linen_form.MODULES[type(self.network.plain)](self.network.plain)
 
     def create(self, key: jax.Array) -> train_state.TrainState:
         """Parameters out of the boxes of their annotations, and the optimizer's zeros."""
@@ -125,7 +126,8 @@ class LinenPmap(Pmap):
 
     def opened(self, state: train_state.TrainState) -> Opened:
         """The module's ``apply``, which is part of the state."""
-        return lambda parameters, x: state.apply_fn({"params": parameters}, x, Layout()), state.params
+        apply = self.network.applied(lambda parameters, x: state.apply_fn({"params": parameters}, x, Layout()))
+        return apply, state.params
 
     def update(self, state: train_state.TrainState, gradients: Tree) -> train_state.TrainState:
         """The optimizer, as Flax has it."""

@@ -120,6 +120,15 @@ class Model(ABC):
     def mean_loss(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         """The scalar mean loss of outputs."""
 
+    @property
+    def plain(self) -> Model:
+        """The model without what modifies it."""
+        return self
+
+    def applied(self, apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, jax.Array], jax.Array]:
+        """``(parameters, x) → outputs`` of a framework's module, as this model computes it."""
+        return apply
+
     def loss(self, parameters: Mapping[str, Any], batch: Mapping[str, Any], layout: Layout) -> jax.Array:
         """The scalar mean loss of the batch that this program sees."""
         return self.loss_of(self.apply(parameters, batch["x"], layout), batch)

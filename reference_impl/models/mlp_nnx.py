@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +18,23 @@ Spec = tuple[str | tuple[str, ...] | None, ...]
 
 
 class MLP(nnx.Module):
-    """``mlp.MLP`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``."""
+    """``mlp.MLP`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``, if any."""
 
-    def __init__(self, description: mlp.MLP, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, description: mlp.MLP, storage: Mapping | None, *, rngs: nnx.Rngs) -> None:
         self.description = description
         for (name, axes), (d, f) in zip(description.layers.items(), pairwise(description.widths), strict=True):
-            setattr(self, name, self.layer(d, f, tuple(storage.spec(axes)), tuple(storage.spec(axes[1:])), rngs))
+            specs = (None if storage is None else tuple(storage.spec(own)) for own in (axes, axes[1:]))
+            setattr(self, name, self.layer(d, f, *specs, rngs=rngs))
 
     @staticmethod
-    def layer(d: int, f: int, kernel: Spec, bias: Spec, rngs: nnx.Rngs) -> nnx.Module:
-        """A layer whose initializers annotate."""
-        kernel_init = nnx.with_partitioning(nnx.initializers.lecun_uniform(), kernel)
-        bias_init = nnx.with_partitioning(nnx.initializers.zeros_init(), bias)
+    def layer(d: int, f: int, kernel: Spec | None, bias: Spec | None, *, rngs: nnx.Rngs) -> nnx.Module:
+        """A layer whose initializers annotate, where there is a spec."""
+
+        def annotated(initializer: Any, spec: Spec | None) -> Any:
+            return initializer if spec is None else nnx.with_partitioning(initializer, spec)
+
+        kernel_init = annotated(nnx.initializers.lecun_uniform(), kernel)
+        bias_init = annotated(nnx.initializers.zeros_init(), bias)
         return nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
 
     def __call__(self, x_BxD: jax.Array, layout: Layout) -> jax.Array:
@@ -43,7 +49,7 @@ class MLP(nnx.Module):
 class Affine(nnx.Module):
     """``x W + b`` of two parameters that are annotated as variables are: flax before 0.12.4 ignores it."""
 
-    def __init__(self, d: int, f: int, kernel: Spec, bias: Spec, rngs: nnx.Rngs) -> None:
+    def __init__(self, d: int, f: int, kernel: Spec | None, bias: Spec | None, *, rngs: nnx.Rngs) -> None:
         w_DxF = nnx.initializers.lecun_uniform()(rngs.params(), (d, f))
         self.kernel = nnx.Param(w_DxF, out_sharding=kernel)
         self.bias = nnx.Param(jnp.zeros(f), out_sharding=bias)

@@ -35,6 +35,11 @@ class Modified(Model):
         return self.model.name
 
     @property
+    def plain(self) -> Model:
+        """The model's."""
+        return self.model.plain
+
+    @property
     def axes(self) -> dict[str, Any]:
         """The model's."""
         return self.model.axes
@@ -113,6 +118,10 @@ class Modified(Model):
     def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
         """The model's."""
         return self.model.apply(parameters, x, layout)
+
+    def applied(self, apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, jax.Array], jax.Array]:
+        """The model's."""
+        return self.model.applied(apply)
 
     def mean_loss(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         """The model's."""

@@ -10,7 +10,7 @@ stands inside what is differentiated, so its transpose casts each gradient back 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,11 @@ class MixedPrecision(Modified):
 
     def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
         """The outputs, in float32."""
-        narrow_parameters = jax.tree.map(narrow, parameters)
-        return self.model.apply(narrow_parameters, narrow(x), layout).astype(jnp.float32)
+        return self.applied(lambda parameters, x: self.model.apply(parameters, x, layout))(parameters, x)
+
+    def applied(self, apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, jax.Array], jax.Array]:
+        """Of narrow parameters and inputs; the outputs in float32."""
+        return lambda parameters, x: apply(jax.tree.map(narrow, parameters), narrow(x)).astype(jnp.float32)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@
     forward moves    all-reduce of metrics over data
     step moves       all-reduce of gradients over data; all-reduce of metrics over data
 
-The footgun: a gradient inside ``pmap`` is this device's own, and nothing but the ``pmean`` keeps the copies equal.
-Without it every device trains a model of its own, and no loss curve shows it. Metrics are summed with their counts
-before they are divided: in a mean of the devices' means, the examples of a device that has few would weigh more.
+The footgun: a gradient inside ``pmap`` is this device's own, and nothing but its ``psum`` keeps the copies equal.
+Without it every device trains a model of its own, and no loss curve shows it. What is averaged is summed with its count
+before it is divided: in ``pmean``, the mean of the devices' means, the examples of a device that has few weigh more.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ import jax
 
 from meshproof.contract import Batch
 from reference_impl.evaluation import Totals
-from reference_impl.page import LocalLoss
+from reference_impl.page import Local
 from reference_impl.strategies import data_parallel
+from reference_impl.strategies.data_parallel_shard_map import average
 
 
-def loss(local_loss: LocalLoss, parameters: Any, batch: Batch) -> jax.Array:
-    """The mean of the devices' mean losses: their shares of the batch are equal."""
+def loss(local: Local, parameters: Any, batch: Batch) -> jax.Array:
+    """The mean over the examples of all devices."""
     with jax.named_scope("forward"):
-        return jax.lax.pmean(local_loss(parameters, batch), "data")
+        return average(local.loss(parameters, batch), local.count(batch))
 
 
-def loss_and_gradients(local_loss: LocalLoss, parameters: Any, batch: Batch) -> tuple[jax.Array, Any]:
+def loss_and_gradients(local: Local, parameters: Any, batch: Batch) -> tuple[jax.Array, Any]:
     """Every device's own loss and gradients, averaged once."""
     with jax.named_scope("forward"):
-        own = jax.value_and_grad(local_loss)(parameters, batch)
+        own = local.loss_and_gradients(parameters, batch)
     with jax.named_scope("synchronize_gradients"):
-        return jax.lax.pmean(own, "data")
+        return average(own, local.count(batch))
 
 
 def evaluate(local_totals: Totals) -> Totals:

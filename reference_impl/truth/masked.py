@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshproof.contract import Batch
+from meshproof.contract import Batch, Evaluation, Tree
 
 from .judge import ModelTruth
 from .optimizers import Optimizer, Values
@@ -54,6 +54,10 @@ class MaskedTruth(ModelTruth):
     def check_batch(self, batch: Batch, number: int) -> None:
         """Raises ``ValueError`` as the model does of what is valid, or where the mask is no truth value each."""
         self.model.check_batch(valid(batch), number)
+
+    def evaluate(self, parameters: Tree, batches: Sequence[Batch]) -> Evaluation:
+        """The model's, of what is valid."""
+        return self.model.evaluate(parameters, [valid(batch) for batch in batches])
 
     def loss_and_gradients(
         self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import jax_utils
 from jax.lax import pmean, psum
@@ -14,21 +13,27 @@ from reference_impl.evaluation import NO_CLASS
 from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap
 from reference_impl.models.mlp import MLP
+from reference_impl.modifiers.masking import Masked
 from reference_impl.strategies import data_parallel, data_parallel_pmap
 from tests.saboteurs.modifiers import Even
 from tests.saboteurs.planting import DATA, plant
 
 
-def forgets_gradients(local_loss: Any, parameters: Any, batch: Any) -> Any:
+def forgets_gradients(local: Any, parameters: Any, batch: Any) -> Any:
     """The tutorials' classic: the loss is averaged and looks well, the gradients are not."""
-    loss, gradients = jax.value_and_grad(local_loss)(parameters, batch)
+    loss, gradients = local.loss_and_gradients(parameters, batch)
     return pmean(loss, "data"), gradients
 
 
-def sums_gradients(local_loss: Any, parameters: Any, batch: Any) -> Any:
+def sums_gradients(local: Any, parameters: Any, batch: Any) -> Any:
     """A learning rate that is eight times too large."""
-    loss, gradients = jax.value_and_grad(local_loss)(parameters, batch)
+    loss, gradients = local.loss_and_gradients(parameters, batch)
     return pmean(loss, "data"), psum(gradients, "data")
+
+
+def averages_gradients(local: Any, parameters: Any, batch: Any) -> Any:
+    """The tutorials' ``pmean``, of masked means: a device counts alike, however few its examples."""
+    return pmean(local.loss_and_gradients(parameters, batch), "data")
 
 
 def averages_means(local_totals: Any) -> Any:
@@ -65,15 +70,6 @@ class ReplicatesByDefault(LinenPmap):
         return jax_utils.replicate(state)
 
 
-class MaskedPmap(JaxPmap):
-    """Replicas that share masked batches."""
-
-    def local_loss(self, state: Any) -> Any:
-        """The mean over a device's own valid examples."""
-        apply, parameters = self.opened(state)
-        return lambda parameters, batch: self.network.loss_of(apply(parameters, batch["x"]), batch), parameters
-
-
 class CountsPadding(EvaluatedForm):
     """An evaluation that takes the padding for examples of the first class."""
 
@@ -96,5 +92,8 @@ for name, harm, clauses in (
 plant("pmap_examples_dealt_out", DealsExamples, data_parallel_pmap.PAGE, DATA, "SHD-4", "ERR-2")
 plant("pmap_unguarded", Unguarded, data_parallel_pmap.PAGE, DATA, "ERR-1")
 plant("replicas_under_another_name", ReplicatesByDefault, data_parallel_pmap.PAGE, DATA, "CMP-1")
-plant("pmap_masks_even", MaskedPmap, data_parallel_pmap.PAGE, DATA, "MSK-1", network=Even(MLP()))
+plant("pmap_masks_even", JaxPmap, data_parallel_pmap.PAGE, DATA, "MSK-1", network=Even(MLP()))
+MASKED = {"loss_and_gradients": averages_gradients, "network": Masked(MLP())}
+plant("pmap_mean_of_masked_means", JaxPmap, data_parallel_pmap.PAGE, DATA, "MSK-1", "NUM-2", **MASKED)
+plant("healthy_masked_pmap", JaxPmap, data_parallel_pmap.PAGE, DATA, network=Masked(MLP()))
 plant("padding_counted", CountsPadding, data_parallel.PAGE, DATA, "MSK-1")

@@ -68,3 +68,20 @@ def test_nnx_takes_the_last_rule_and_a_name_without_one_for_a_mesh_axis():
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((8,), ("mlp",))), nnx.logical_axis_rules(()):
         kernel = nnx.eval_shape(lambda: nnx.Param(jax.numpy.zeros((8, 8)), out_sharding=("mlp", None)))
         assert nnx.get_partition_spec(kernel).get_value() == PartitionSpec("mlp", None)
+
+
+@pytest.mark.parametrize("word", ["out_sharding", "sharding_names"])
+def test_nnx_metadata_annotate_as_a_partitioning_does(word):
+    """Whichever of its two names an initializer's metadata give it; a third, ``sharding``, warns."""
+
+    def annotated(initializer):
+        return nnx.with_metadata(initializer, **{word: (None, "data")})
+
+    def specs(annotate):
+        initializer = annotate(nnx.initializers.lecun_uniform())
+        layer = nnx.eval_shape(lambda: nnx.Linear(16, 8, kernel_init=initializer, rngs=nnx.Rngs(0)))
+        return nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(layer, nnx.Param)))
+
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((8,), ("data",))):
+        expected = specs(lambda initializer: nnx.with_partitioning(initializer, (None, "data")))
+        assert specs(annotated) == expected == {"kernel": PartitionSpec(None, "data"), "bias": PartitionSpec()}

@@ -70,12 +70,8 @@ def test_nnx_takes_the_last_rule_and_a_name_without_one_for_a_mesh_axis():
         assert nnx.get_partition_spec(kernel).get_value() == PartitionSpec("mlp", None)
 
 
-@pytest.mark.parametrize("word", ["out_sharding", "sharding_names"])
-def test_nnx_metadata_annotate_as_a_partitioning_does(word):
-    """Whichever of its two names an initializer's metadata give it; a third, ``sharding``, warns."""
-
-    def annotated(initializer):
-        return nnx.with_metadata(initializer, **{word: (None, "data")})
+def test_nnx_metadata_annotate_as_a_partitioning_does():
+    """By the name ``out_sharding``; ``sharding`` and ``sharding_names`` warn."""
 
     def specs(annotate):
         initializer = annotate(nnx.initializers.lecun_uniform())
@@ -84,4 +80,5 @@ def test_nnx_metadata_annotate_as_a_partitioning_does(word):
 
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((8,), ("data",))):
         expected = specs(lambda initializer: nnx.with_partitioning(initializer, (None, "data")))
-        assert specs(annotated) == expected == {"kernel": PartitionSpec(None, "data"), "bias": PartitionSpec()}
+        annotated = specs(lambda initializer: nnx.with_metadata(initializer, out_sharding=(None, "data")))
+        assert annotated == expected == {"kernel": PartitionSpec(None, "data"), "bias": PartitionSpec()}

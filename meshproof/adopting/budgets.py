@@ -5,7 +5,7 @@ These are the rules of COM-2 and COM-4 by tensors instead of bytes, so that a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -18,7 +18,7 @@ from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.tables import tables
-from meshproof.adopting.theory import Theory, gathered_over
+from meshproof.adopting.theory import Theory, gathered_over, scalars
 from meshproof.adopting.traffic import (
     Lane,
     Seen,
@@ -31,7 +31,7 @@ from meshproof.adopting.traffic import (
     weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
-from meshproof.measures.traffic import metrics_allowed
+from meshproof.measures.traffic import compared_with, metrics_allowed
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     if sight.forward is not None and not sight.forward.unread:
         forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
         forward = [replace(each, lane=(*each.lane[:2], _in_forward(each, batch_axes))) for each in forward]
-    seen = vectors(seen, forward or ())
+    seen = scalars(theory, vectors(seen, forward or ()), forward)
     if sizes := running(sight.auxiliary, layouts.parameters):
         forward = None if forward is None else in_forward(forward, sizes, batch_axes)
         seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises)
@@ -80,7 +80,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     if layouts.batch is not None:
         microbatches, seen = _reductions(theory, seen, forward, sight.frozen | read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
-        stray = _stray(layouts, theory, [*seen, *(forward or ())], questions)
+        stray = _stray(layouts, theory, seen, forward or (), questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     metrics, first = (sum(each.bytes for each in of if each.lane[2] == "metrics") for of in (seen, forward or ()))
@@ -196,15 +196,19 @@ def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: 
     questions += [Question("step", f"shards of {named(paths)}: {how}: intended?") for how, paths in told.items()]
 
 
-def _stray(layouts: Layouts, theory: Theory, seen: list[Seen], questions: list[Question]) -> set[Lane]:
+def _stray(
+    layouts: Layouts, theory: Theory, step: Iterable[Seen], forward: Iterable[Seen], questions: list[Question]
+) -> set[Lane]:
     """The lanes that no such layouts need: they are asked for, and not promised."""
     split = split_axes(layouts.parameters, theory.mesh) | split_axes(layouts.optimizer_state, theory.mesh)
     examples_alone = not any(any(leaf.spec[1:]) for leaf in (layouts.batch or {}).values())
     brought = {axis for weight in theory.weights for axis in gathered_over(weight)}
-    found = set()
-    for lane in sorted({each.lane for each in seen}):
+    found, compared = set(), compared_with(lines(forward), lines(step))
+    for lane in sorted({each.lane for each in (*step, *forward)}):
         operation, axes, what = lane
         over = set(axes)
+        if what == "activations" and axes in compared and operation in ("all-gather", "reduce-scatter"):
+            continue
         if what in ("activations", "parameters") and not split and examples_alone:
             why = "though every device has the whole model"
         elif what == "gradients" and over - theory.batch_axes - split:

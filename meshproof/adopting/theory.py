@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -95,3 +96,26 @@ def gathered_over(weight: Weight) -> set[str]:
     """The axes over which a parameter is gathered: before its use, or after its update in shards."""
     rest, in_use, updated = ({axis for axes in split for axis in axes} for split in weight.splits)
     return (rest | updated) - in_use
+
+
+def scalars(theory: Theory, seen: Iterable[Seen], forward: Iterable[Seen] | None) -> list[Seen]:
+    """What a step moves, where scalars beyond those of the forward pass are gradients of parameters of one element.
+
+    Without a forward pass the loss is the one scalar that is none.
+    """
+    owed = Counter(
+        theory.ordered(theory.reduced(weight))
+        for weight in theory.weights
+        if not key(weight.local(weight.in_use, theory.mesh))
+    )
+    found = []
+    for each in seen:
+        operation, axes, what = each.lane
+        if (operation, what, each.shape) == ("all-reduce", "metrics", ()) and owed[axes]:
+            kept = 1 if forward is None else sum(o.tensors for o in forward if (o.lane, o.shape) == (each.lane, ()))
+            taken = max(0, min(owed.pop(axes), each.tensors - kept))
+            size = each.bytes // each.tensors
+            found.append(Seen((operation, axes, "gradients"), (), taken * size, taken))
+            each = Seen(each.lane, (), each.bytes - taken * size, each.tensors - taken)
+        found.append(each)
+    return [each for each in found if each.tensors]

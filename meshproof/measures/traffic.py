@@ -12,6 +12,7 @@ bytes on the wire, and those are judged as such.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -48,6 +49,24 @@ def metrics_allowed(forward: int, passes: int, microbatches: int, parameters: in
     expert's share of it for a balancing loss.
     """
     return max(SCALARS, passes * forward) * microbatches + NORMS * parameters
+
+
+def compared_with(
+    forward: Iterable[Communication], step: Iterable[Communication], microbatches: int = 1
+) -> set[tuple[str, ...]]:
+    """The axes over which a loss compares each example with those of other devices, as contrastive losses do.
+
+    Their activations are gathered in the forward pass, and in the step as many bytes of gradients are reduce-scattered
+    back to whose they are. What is gathered and has no gradient, as labels, is not so compared.
+    """
+    gathered, scattered = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for line in forward:
+        if (line.operation, line.payload) == ("all-gather", "activations"):
+            gathered[line.axes] += line.bytes * microbatches
+    for line in step:
+        if (line.operation, line.payload) == ("reduce-scatter", "activations"):
+            scattered[line.axes] += line.bytes
+    return {axes for axes, size in gathered.items() if size == scattered[axes]}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,10 @@ LATER = (50, 2_000)
 """Steps by which counters are moved on: the first is after a short warm-up, the second near no beginning."""
 
 LONGER = 32.0
-"""Factor of the parameters and of the inputs where gradients are to be long: they grow with every layer."""
+"""Factor of the parameters and of the inputs where gradients are to be long: they grow with every layer.
+
+A parameter of one element stays: a temperature is often kept as its logarithm, and 32 times that is none.
+"""
 
 BY_ULPS = 16.0
 """By how much inputs are moved there to see what rounding explains. A softmax of such parameters is 0 or 1, and does
@@ -76,7 +79,8 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     mask = {path: value for path, value in several[0].items() if path == case.contract.mask}
     longer = times(several[0], LONGER) | mask
     how = f"parameters and inputs times {LONGER:g}"
-    yield Probe(how, times(parameters, LONGER), (longer,), by_length=True, ulps=BY_ULPS)
+    single = {path: value for path, value in parameters.items() if value.size == 1}
+    yield Probe(how, times(parameters, LONGER) | single, (longer,), by_length=True, ulps=BY_ULPS)
     if any(map(is_float, several[0].values())):
         yield Probe("a last example that is not finite", parameters, (not_finite(several[0], -1), *several[1:2]))
         yield Probe("a first example that is not finite", parameters, (not_finite(several[0], 0), *several[1:2]))

@@ -1,8 +1,30 @@
 """Every healthy trainer: ``pytest suites/ --impl tests.healthy.zoo``."""
 
-from . import contexts, equinox_trainers, idioms, language_models, linen, manual, nnx_trainers, recipes, sharded
+from . import (
+    contexts,
+    contrastive,
+    equinox_trainers,
+    idioms,
+    language_models,
+    linen,
+    manual,
+    nnx_trainers,
+    recipes,
+    sharded,
+)
 
-FAMILIES = (idioms, recipes, language_models, sharded, manual, contexts, equinox_trainers, linen, nnx_trainers)
+FAMILIES = (
+    idioms,
+    recipes,
+    language_models,
+    sharded,
+    manual,
+    contexts,
+    contrastive,
+    equinox_trainers,
+    linen,
+    nnx_trainers,
+)
 
 
 def strategies():

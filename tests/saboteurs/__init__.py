@@ -13,6 +13,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     collectives,
     communication,
     contexts,
+    contrastive,
     derivations,
     drawing,
     drawing_in_loops,

@@ -2,6 +2,7 @@
 
 from meshproof.adopting.seeing import Leaf
 from meshproof.adopting.tables import tables
+from meshproof.adopting.theory import Theory, scalars
 from meshproof.adopting.traffic import Seen, lines, vectors, weights
 from tests.unit.test_adopt import moved
 
@@ -29,3 +30,14 @@ def test_vectors_of_the_forward_pass_are_metrics():
         Seen((*lane, "gradients"), (8,), 32, 1),
     ]
     assert vectors([step], []) == [step]
+
+
+def test_scalars_beyond_those_of_the_forward_pass_are_gradients():
+    """A learned temperature has one; the loss stays a metric, and so does what no parameter explains."""
+    of = weights({"temperature": Leaf((1,), 4, ()), "w": Leaf((8, 8), 4, ())}, None, {})
+    theory, lane = Theory({"data": 8}, of, {"data"}, {}), ("all-reduce", ("data",))
+    loss, step = Seen((*lane, "metrics"), (), 4, 1), Seen((*lane, "metrics"), (), 8, 2)
+    gradient = Seen((*lane, "gradients"), (), 4, 1)
+    assert scalars(theory, [step], [loss]) == scalars(theory, [step], None) == [gradient, loss]
+    assert scalars(theory, [step], [step]) == [step]
+    assert scalars(theory, [loss], [loss]) == [loss]

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 from meshproof.cases import Case
 from meshproof.contract import Communication, Contract, leaves, nest, spec_axes
 from meshproof.hlo import Collective
-from meshproof.measures.traffic import compare_traffic
+from meshproof.measures.traffic import compare_traffic, compared_with
 from suites.test_bytes_on_the_wire import least_bytes
 
 
@@ -251,3 +251,13 @@ def test_constants_are_no_data():
     gathered = {"operation": "all-gather", "bytes": 128}
     assert compare_traffic([entry(**gathered, constant=True)], []) == ()
     assert len(compare_traffic([entry(**gathered)], [])) == 1
+
+
+def test_what_a_loss_compares_has_a_gradient():
+    """As many bytes are reduce-scattered in a step as the forward pass gathers; of labels none are."""
+    gathered = Communication("all-gather", ("data",), "activations", 64)
+    back = Communication("reduce-scatter", ("data",), "activations", 64)
+    twice = Communication("reduce-scatter", ("data",), "activations", 128)
+    assert compared_with([gathered], [gathered, back]) == compared_with([gathered], [twice], 2) == {("data",)}
+    for step in ([gathered], [gathered, twice], [back, back]):
+        assert compared_with([gathered], step) == set()

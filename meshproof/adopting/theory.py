@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 
@@ -108,14 +108,18 @@ def scalars(theory: Theory, seen: Iterable[Seen], forward: Iterable[Seen] | None
         for weight in theory.weights
         if not key(weight.local(weight.in_use, theory.mesh))
     )
-    found = []
+    seen, found = list(seen), list[Seen]()
     for each in seen:
         operation, axes, what = each.lane
-        if (operation, what, each.shape) == ("all-reduce", "metrics", ()) and owed[axes]:
-            kept = 1 if forward is None else sum(o.tensors for o in forward if (o.lane, o.shape) == (each.lane, ()))
-            taken = max(0, min(owed.pop(axes), each.tensors - kept))
-            size = each.bytes // each.tensors
+        if (operation, what, each.shape) == ("all-reduce", "metrics", ()):
+            moved, kept = (
+                sum(other.tensors for other in of if (other.lane, other.shape) == (each.lane, ()))
+                for of in (seen, [replace(each, tensors=1)] if forward is None else forward)
+            )
+            owed[axes] = min(owed[axes], max(0, moved - kept))
+            taken, size = min(owed[axes], each.tensors), each.bytes // each.tensors
+            owed[axes] -= taken
             found.append(Seen((operation, axes, "gradients"), (), taken * size, taken))
-            each = Seen(each.lane, (), each.bytes - taken * size, each.tensors - taken)
+            each = replace(each, bytes=each.bytes - taken * size, tensors=each.tensors - taken)
         found.append(each)
     return [each for each in found if each.tensors]

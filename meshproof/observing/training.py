@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax
+from jax.numpy import floating, issubdtype
 
 from meshproof.contract import Part, Step, leaves
 from meshproof.measures.numerics import bitwise
@@ -124,10 +125,20 @@ def _numbers(subject: Subject, state: Any, metrics: Mapping[str, Any]) -> Step:
 
 
 def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
-    """The arrays of a state, and those on devices of the canonical trees where these are made of it."""
+    """The arrays of a state, and those on devices of the canonical trees where these are made of it.
+
+    Of the auxiliary state only floats: each device may have a random key of its own.
+    """
     held = {id(leaf[1]): leaf for leaf in subject.held(state)}
     parts = [part for part in STATE if subject.has(part) and not subject.has("at_rest")]
     made = [leaf for part in parts for leaf in leaves(subject.tree(part, state)) if isinstance(leaf[1], jax.Array)]
+    if subject.has("auxiliary"):
+        auxiliary = leaves(subject.tree("auxiliary", state))
+        made += [
+            (f"auxiliary/{path}", a)
+            for path, a in auxiliary
+            if isinstance(a, jax.Array) and issubdtype(a.dtype, floating)
+        ]
     return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from .manual import Manual
-from .trainer import LOSS, moves
+from .trainer import LOSS, WHOLE, moves
 
 EMBEDDED = ((64, 12), (64, 12))
 """Of the whole batch, by either tower."""
@@ -15,6 +15,7 @@ class Contrastive(Manual):
 
     name, model = "contrastive", "two_towers"
     shapes = {"x": (16, 12), "y": (8, 12), "temperature": (1,)}
+    promises = Manual.promises | {"computed": WHOLE}
     forward_moves = (moves("all-gather", "activations", *EMBEDDED), LOSS)
     step_moves = (
         *forward_moves,

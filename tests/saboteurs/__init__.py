@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
+    averages,
     budgets,
     collective_matmul,
     collectives,

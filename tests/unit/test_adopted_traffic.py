@@ -39,5 +39,6 @@ def test_scalars_beyond_those_of_the_forward_pass_are_gradients():
     loss, step = Seen((*lane, "metrics"), (), 4, 1), Seen((*lane, "metrics"), (), 8, 2)
     gradient = Seen((*lane, "gradients"), (), 4, 1)
     assert scalars(theory, [step], [loss]) == scalars(theory, [step], None) == [gradient, loss]
+    assert scalars(theory, [loss, loss], [loss]) == [gradient, loss]
     assert scalars(theory, [step], [step]) == [step]
     assert scalars(theory, [loss], [loss]) == [loss]

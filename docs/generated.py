@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from docs import census, expectations, faults, planning, readme, realisations, sources, strategies
+from docs import census, changelog, expectations, faults, planning, readme, realisations, sources, strategies
 from meshproof.files import insert, replace_text
 from tests.saboteurs.operators.matrix import kept, table
 
@@ -20,6 +20,8 @@ MADE: dict[Part, Callable[[], str]] = {
     ("README.md", "figures"): readme.figures,
     ("README.md", "page"): readme.page,
     ("docs/census.md", "census"): census.shown,
+    ("docs/changelog.md", "releases"): changelog.releases,
+    ("docs/changelog.md", "probes"): changelog.probes,
     ("docs/expectations.md", "known"): expectations.table,
     ("docs/faults.md", "faults"): lambda: table(kept()),
     ("docs/faults.md", "by-hand"): faults.by_hand,

@@ -13,6 +13,7 @@ from meshproof.comparison.cases import Pair, compare_case
 from meshproof.comparison.differences import Change, Comparison, Difference
 from meshproof.comparison.operations import compare_operations
 from meshproof.comparison.programs import compare_programs
+from meshproof.comparison.release_notes import explain
 from meshproof.report.document import ReportError
 from meshproof.targets import read_target
 
@@ -74,7 +75,7 @@ def _facts(old: Report, new: Report) -> Iterator[Difference]:
     yield from _clauses(old, new, lacking=olds.keys() ^ news.keys())
     yield from compare_operations(old, new)
     yield from compare_programs(old, new)
-    yield from _defaults(old["environment"]["defaults"], new["environment"]["defaults"])
+    yield from _defaults(old["environment"], new["environment"])
     yield from _warnings(old, new)
     if not (old["run"]["warm"] or new["run"]["warm"]):
         yield from _compile_seconds([(olds[case], news[case]) for case in olds if case in news])
@@ -142,10 +143,18 @@ def _clause_change(was: str, now: str) -> Change:
 
 
 def _defaults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
-    """JAX's defaults."""
-    for name in dict.fromkeys([*old, *new]):
-        change: Change = "same" if old.get(name) == new.get(name) else "changed"
-        yield Difference(change, "defaults", None, name, str(old.get(name)), str(new.get(name)))
+    """What each stack does where nobody says; of what changed, which release notes name it."""
+    olds, news = old["defaults"], new["defaults"]
+    for name in dict.fromkeys([*olds, *news]):
+        if name not in news:
+            yield Difference("gone", "defaults", None, name, str(olds[name]), "not asked")
+        elif name not in olds:
+            yield Difference("new", "defaults", None, name, "not asked", str(news[name]))
+        elif olds[name] != news[name]:
+            told = f"{news[name]}; {explain(name, old, new)}"
+            yield Difference("changed", "defaults", None, name, str(olds[name]), told)
+        else:
+            yield Difference("same", "defaults", None, name, str(olds[name]), str(news[name]))
 
 
 def _warnings(old: Report, new: Report) -> Iterator[Difference]:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from meshproof.observing.stack import admits
+from meshproof.observing.versions import admits
 from meshproof.report.document import VERSIONED
 from meshproof.targets import HOST, chips
 

@@ -10,19 +10,10 @@ from importlib.metadata import Distribution, PackageNotFoundError, distributions
 from typing import Any
 
 import jax
-from packaging.specifiers import SpecifierSet
 
 from meshproof.observing.compilers import Compiler
+from meshproof.observing.defaults import probe_defaults
 from meshproof.report.document import ORIGIN, PACKAGES
-
-DEFAULTS: dict[str, tuple[tuple[str, Any], ...]] = {
-    "mesh_axis_types": ((">=0.9.0", "Explicit"), ("<0.9.0", "Auto")),
-    "partitioner": ((">=0.7.0", "shardy"),),
-    "rng_partitionable": ((">=0.5.0", True),),
-    "matmul_precision": ((">=0.5.0", None),),
-    "x64": ((">=0.5.0", False),),
-}
-"""The known default of each probe by JAX version; the first specifier that admits the version holds."""
 
 
 def versions() -> dict[str, str | None]:
@@ -70,35 +61,6 @@ def version_of(installed: Distribution) -> str:
     commit = origin.get("vcs_info", {}).get("commit_id")
     name = origin["url"].rstrip("/").rpartition("/")[2]
     return f"{installed.version}{ORIGIN}{f'{name} at {commit}' if commit else name}"
-
-
-def probe_defaults() -> dict[str, Any]:
-    """What this JAX does where nobody says: found by asking it, not by its version."""
-    mesh = jax.make_mesh((1,), ("probe",), devices=jax.devices()[:1])
-    config: Any = jax.config
-    return {
-        "mesh_axis_types": mesh.axis_types[0].name,
-        "partitioner": "shardy" if config.jax_use_shardy_partitioner else "gspmd",
-        "rng_partitionable": bool(config.jax_threefry_partitionable),
-        "matmul_precision": config.jax_default_matmul_precision,
-        "x64": jax.numpy.asarray(1.0).dtype == "float64",
-    }
-
-
-def flipped_defaults(environment: dict[str, Any]) -> list[str]:
-    """Each default that is not the known one of this JAX version, in words."""
-    flipped = []
-    for name, observed in environment["defaults"].items():
-        admitted = [value for specifier, value in DEFAULTS[name] if admits(specifier, environment["jax"])]
-        if not admitted or observed != admitted[0]:
-            known = repr(admitted[0]) if admitted else "one that is known"
-            flipped.append(f"default of {name} on jax {environment['jax']}: expected {known}, saw {observed!r}")
-    return flipped
-
-
-def admits(specifier: str, installed: str) -> bool:
-    """Whether a version is one of those that a specifier describes; prereleases count by their number."""
-    return SpecifierSet(specifier, prereleases=True).contains(installed)
 
 
 def _version(package: str) -> str | None:

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from meshproof.comparison import compare
-from meshproof.observing.stack import admits, versions
+from meshproof.observing.stack import versions
+from meshproof.observing.versions import admits
 from tests.comparing import CASES, judgement, report
 from tests.regressions.known import KNOWN
 from tests.regressions.running import shows

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from meshproof.observing.stack import describe, flipped_defaults
 from tests import accelerated
 from tests.saboteurs import CAUGHT_BY
 from tests.saboteurs import operations as tables
@@ -284,12 +283,3 @@ def test_the_line_runs_it_alone(failures):
 def test_a_crash_is_a_failed_case_with_the_signals_name(failures):
     """A case that kills its process fails by the signal's name, and the run goes on."""
     assert "SIGSEGV" in told(failures, "crash", "NUM-2")
-
-
-def test_a_flipped_default_is_one_finding():
-    """A default that is not the known one of the JAX version is named, with both values."""
-    environment = describe()
-    assert flipped_defaults(environment) == []
-    environment["defaults"]["x64"] = True
-    [finding] = flipped_defaults(environment)
-    assert "default of x64 on jax " in finding and finding.endswith("expected False, saw True")

@@ -1,0 +1,51 @@
+"""What the installed stack does where nobody says: asked once a run, judged by what its version is known to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from meshproof.observing.defaults import draws, functions, settings, sharding  # noqa: F401 - they make the probes
+from meshproof.observing.defaults.probe import PROBES, CannotAskError, Probe
+
+__all__ = ["PROBES", "Probe", "every_probe", "flipped_defaults", "probe_defaults"]
+
+
+def probe_defaults() -> dict[str, Any]:
+    """What this stack answers to every probe, as JSON data. Those of Flax are asked where Flax was imported: of a
+    trainer without it, they would only take time."""
+    imported, answers = "flax.nnx" in sys.modules, {}
+    for name, each in (every_probe() if imported else PROBES).items():
+        if imported or each.package == "jax":
+            with suppress(CannotAskError):
+                answers[name] = each.ask()
+    return answers
+
+
+def every_probe() -> dict[str, Probe]:
+    """Every probe by its name, those of Flax too. Imports Flax."""
+    import_module("meshproof.observing.defaults.layers")
+    return PROBES
+
+
+def flipped_defaults(environment: Mapping[str, Any]) -> list[str]:
+    """Each default that is not the one that this version is known to have, in words."""
+    defaults = environment["defaults"]
+    known = every_probe() if defaults.keys() - PROBES else PROBES
+    return [flip for name, observed in defaults.items() for flip in told(name, known[name], observed, environment)]
+
+
+def told(name: str, asked: Probe, observed: Any, environment: Mapping[str, Any]) -> Iterator[str]:
+    """What is said of an answer that is not the known one."""
+    version = environment[asked.package]
+    expected = asked.expected(version)
+    if observed not in expected:
+        wanted = repr(expected[0]) if expected else "one that is known"
+        yield (
+            f"default of {name} on {asked.package} {version}: expected {wanted}, saw {observed!r} ({asked.about}). "
+            f"Take back what sets it: an option, an environment variable, a line of the trainer. If nothing does, this "
+            f"version changed it: docs/changelog.md has what others do"
+        )

@@ -1,0 +1,175 @@
+"""What Flax does where nobody says. It is asked only where a strategy has imported Flax: it changes no other one."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import flax
+import jax
+import numpy as np
+import optax
+from flax import linen, nnx
+from jax import numpy as jnp
+
+from meshproof.observing.defaults.draws import plain
+from meshproof.observing.defaults.probe import ABSENT, probe
+
+
+def option(name: str) -> Any:
+    """The value of an option of Flax's configuration."""
+    try:
+        return getattr(flax.config, name)
+    except AttributeError:
+        return ABSENT
+
+
+@probe("flax", (">=0.12.0", True), ("<0.12.0", ABSENT))
+def eager_sharding() -> bool | str:
+    """whether an annotated variable of NNX is sharded where it is made"""
+    return option("flax_always_shard_variable")
+
+
+@probe("flax", (">=0.12.0", False), ("<0.12.0", ABSENT))
+def hijax_variables() -> bool | str:
+    """whether variables of NNX are HiJAX objects"""
+    return option("flax_hijax_variable")
+
+
+@probe("flax", (">=0.12.5", True), ("<0.12.5", ABSENT))
+def graph_mode() -> bool | str:
+    """whether NNX takes modules for graphs, not for trees"""
+    return option("nnx_graph_mode")
+
+
+@probe("flax", (">=0.12.6", True), ("<0.12.6", ABSENT))
+def graph_updates() -> bool | str:
+    """whether transforms of NNX propagate changes of a graph"""
+    return option("nnx_graph_updates")
+
+
+@probe("flax", (">=0.12.11", False), ("<0.12.11", ABSENT))
+def sow_needs_capture() -> bool | str:
+    """whether ``Module.sow`` does nothing outside ``nnx.capture``"""
+    return option("nnx_sow_capture_noop")
+
+
+@probe("flax", (">=0.12.0", [4.0]), ("<0.12.0", []))
+def gradients_of_any_variable() -> list[float]:
+    """``nnx.grad`` of v² where v = 2 is a variable of batch statistics"""
+    gradients = nnx.grad(lambda variable: variable[...] ** 2)(nnx.BatchStat(jnp.float32(2)))
+    return [float(leaf) for leaf in jax.tree.leaves(gradients)]
+
+
+@probe("flax", (">=0.12.1", True), ("<0.12.1", False))
+def variables_are_equal_by_value() -> bool:
+    """whether two variables of NNX that hold the same value are equal"""
+    return bool(nnx.Param(np.float32(1)) == nnx.Param(np.float32(1)))
+
+
+@probe("flax", (">=0.12.4", "out_sharding"), (">=0.11.0", "sharding_names"), ("<0.11.0", "sharding"))
+def annotation_name() -> str:
+    """metadata in which ``nnx.with_partitioning`` keeps the axes of a parameter"""
+    made = nnx.Param(nnx.with_partitioning(lambda: np.zeros(4), ("data",), eager_sharding=False)())
+    return next((name for name, value in made.get_metadata().items() if value == ("data",)), ABSENT)
+
+
+@probe("flax", (">=0.12.4", ["data"]), ("<0.12.4", []))
+def annotation_by_out_sharding() -> list[str | None]:
+    """spec that NNX reads of ``nnx.Param(x, out_sharding=("data",))``"""
+    made = nnx.Param(np.zeros(4), out_sharding=("data",), eager_sharding=False)
+    return list(nnx.get_partition_spec(made).raw_value)
+
+
+@probe("flax", (">=0.11.0", False))
+def dropout_is_deterministic() -> bool | None:
+    """``deterministic`` of ``nnx.Dropout``"""
+    return inspect.signature(nnx.Dropout.__init__).parameters["deterministic"].default
+
+
+@probe("flax", (">=0.11.0", False))
+def batch_norm_uses_running_average() -> bool | None:
+    """``use_running_average`` of ``nnx.BatchNorm``"""
+    return inspect.signature(nnx.BatchNorm.__init__).parameters["use_running_average"].default
+
+
+@probe("flax", (">=0.12.7", "State"), ("<0.12.7", "NoneType"))
+def optimizer_update() -> str:
+    """type that ``nnx.Optimizer.update`` returns"""
+    seen = []
+
+    def update() -> None:
+        model = nnx.Linear(1, 1, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+        seen.append(type(optimizer.update(model, nnx.state(model, nnx.Param))).__name__)
+
+    jax.eval_shape(update)
+    return seen[0]
+
+
+@probe("flax", (">=0.12.7", False), ("<0.12.7", True))
+def rngs_have_any_name() -> bool:
+    """whether ``nnx.Rngs`` returns a stream for a name such as ``__array__``"""
+    return hasattr(nnx.Rngs(default=0), "__array__")
+
+
+@probe("flax", (">=0.12.11", 3), (">=0.12.1", 2), ("<0.12.1", ABSENT))
+def weight_norm_parameters() -> int | str:
+    """parameters of ``nnx.WeightNorm`` over ``nnx.Linear``: three where its scales are trained"""
+    if not hasattr(nnx, "WeightNorm"):
+        return ABSENT
+    seen = []
+
+    def count() -> None:
+        made = nnx.WeightNorm(nnx.Linear(1, 1, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
+        seen.append(len(jax.tree.leaves(nnx.state(made, nnx.Param))))
+
+    jax.eval_shape(count)
+    return seen[0]
+
+
+def key_as_kernel(key: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """A kernel of the first number of the key that it would be drawn of."""
+    return jnp.full(shape, jax.random.key_data(key)[0])
+
+
+@cache
+def drawn() -> dict[str, Any]:
+    """What layers draw of seed 0, by one program. Each process draws it once."""
+
+    @jax.jit
+    def draw(x: Any) -> dict[str, Any]:
+        key = jax.random.key(0)
+        return {
+            "nnx_dropout": nnx.Dropout(0.5, rngs=nnx.Rngs(0))(x, deterministic=False),
+            "nnx_kernel": nnx.Linear(8, 1, rngs=nnx.Rngs(0)).kernel[...][:4, 0],
+            "linen_dropout": linen.Dropout(0.5, deterministic=False).apply({}, x, rngs={"dropout": key}),
+            "linen_key": linen.Dense(1, kernel_init=key_as_kernel).init(key, x)["params"]["kernel"][0, 0],
+        }
+
+    return {name: plain(value) for name, value in jax.device_get(draw(np.ones(8, np.float32))).items()}
+
+
+@probe("flax", (">=0.11.0", [2.0, 0.0, 2.0, 0.0, 2.0, 2.0, 2.0, 0.0]))
+def draws_nnx_dropout() -> list[float]:
+    """eight ones after ``nnx.Dropout``"""
+    return drawn()["nnx_dropout"]
+
+
+@probe("flax", (">=0.11.0", [0.378, -0.343, -0.284, -0.438]))
+def draws_nnx_kernel() -> list[float]:
+    """first weights of ``nnx.Linear``"""
+    return drawn()["nnx_kernel"]
+
+
+@probe("flax", (">=0.10.0", [0.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
+def draws_linen_dropout() -> list[float]:
+    """eight ones after Linen's ``Dropout``"""
+    return drawn()["linen_dropout"]
+
+
+@probe("flax", (">=0.10.0", 1428664606))
+def draws_linen_key() -> int:
+    """first number of the key that Linen's ``Dense`` draws its weights of"""
+    return drawn()["linen_key"]

@@ -1,0 +1,78 @@
+"""A probe asks the installed stack what it does where nobody says, and knows what each version answers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+
+from meshproof.observing.versions import admits
+
+ABSENT = "absent"
+"""What a probe answers where its version has no such name."""
+
+Package = Literal["jax", "flax"]
+Known = tuple[str, Any]
+"""A specifier of versions, and what they answer, as JSON data."""
+
+
+class CannotAskError(Exception):
+    """This machine lacks what a probe asks, whatever the version."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What ``look`` answers, as JSON data, in a few words; of which package; and what its versions are known to answer:
+    the first specifier that admits one holds. ``setting``: it reads a setting of JAX that changes other answers."""
+
+    package: Package
+    about: str
+    look: Callable[[], Any]
+    known: tuple[Known, ...]
+    setting: bool = False
+
+    def ask(self) -> Any:
+        """What this stack answers, also that it raises. Raises `CannotAskError` where it cannot be asked at all."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of deprecations, which API-1 tells of the strategies that meet them
+            try:
+                with nullcontext() if self.setting else usual_settings():
+                    return self.look()
+            except CannotAskError:
+                raise
+            except Exception as error:
+                return f"raises {type(error).__name__}"
+
+    def expected(self, version: str) -> list[Any]:
+        """What a version is known to answer, in a list; an empty one where nothing is known of it."""
+        return [value for specifier, value in self.known if admits(specifier, version)][:1]
+
+
+PROBES: dict[str, Probe] = {}
+"""Every probe by its name."""
+
+
+def probe(package: Package, *known: Known, setting: bool = False) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Make a function a probe of its name; its docstring says what it answers."""
+
+    def make(look: Callable[[], Any]) -> Callable[[], Any]:
+        PROBES[look.__name__] = Probe(package, look.__doc__ or "", look, known, setting)
+        return look
+
+    return make
+
+
+def usual_settings() -> AbstractContextManager[Any]:
+    """Settings that change what others answer, as they usually are: one that is flipped is then one finding."""
+    stack = ExitStack()
+    experimental: Any = jax.experimental
+    stack.enter_context(jax.enable_x64(False) if hasattr(jax, "enable_x64") else experimental.disable_x64())
+    stack.enter_context(jax.default_matmul_precision("float32"))
+    stack.enter_context(jax.threefry_partitionable(True))
+    stack.enter_context(jax.default_prng_impl("threefry2x32"))
+    stack.enter_context(jax.numpy_dtype_promotion("standard"))
+    return stack

@@ -1,0 +1,98 @@
+"""What the stack does where nobody says: every probe answers as its version is known to, and tells a flip by name."""
+
+import warnings
+
+import jax
+from flax import nnx
+from jax import numpy as jnp
+from jax import random
+
+from meshproof.observing import defaults
+from meshproof.observing.defaults import PROBES, Probe, draws, every_probe, flipped_defaults, probe_defaults
+from meshproof.observing.stack import versions
+
+
+def findings():
+    """The names of the flipped defaults, and what is said of each."""
+    told = flipped_defaults(versions() | {"defaults": probe_defaults()})
+    return {words.split()[2]: words for words in told}
+
+
+def test_this_stack_answers_as_it_is_known_to():
+    """Every probe of JAX and of Flax is asked, warns of nothing, and none finds anything."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answers = probe_defaults()
+    assert flipped_defaults(versions() | {"defaults": answers}) == []
+    assert answers.keys() == every_probe().keys()
+
+
+def test_one_flipped_setting_is_one_finding():
+    """Each by its name, and no other probe answers otherwise for it, though each changes what others draw or return."""
+    with (
+        jax.default_matmul_precision("bfloat16"),
+        jax.threefry_partitionable(False),
+        jax.default_prng_impl("rbg"),
+        jax.numpy_dtype_promotion("strict"),
+    ):
+        draws.drawn.cache_clear()
+        found = findings()
+    assert found.keys() == {"matmul_precision", "rng_partitionable"}
+    version = jax.__version__
+    assert f"default of rng_partitionable on jax {version}: expected True, saw False (" in found["rng_partitionable"]
+    assert "Take back what sets it" in found["rng_partitionable"] and "docs/changelog.md" in found["rng_partitionable"]
+
+
+def test_a_planted_value_is_one_finding(monkeypatch):
+    """A function that returns something else, a layer with another default, and a stream with other draws."""
+    dropout = nnx.Dropout.__init__
+
+    def without_draws(self, rate, *, deterministic=True, **others):
+        dropout(self, rate, deterministic=deterministic, **others)
+
+    monkeypatch.setattr(jnp, "empty", jnp.ones_like)
+    monkeypatch.setattr(jnp, "cov", lambda x, rowvar=True: jnp.zeros(()))
+    monkeypatch.setattr(nnx.Dropout, "__init__", without_draws)
+    monkeypatch.setattr(random, "permutation", lambda key, count: jnp.arange(count))
+    draws.drawn.cache_clear()
+    found = findings()
+    draws.drawn.cache_clear()
+    flipped = {"covariance_of_nothing", "covariance_of_one_row", "dropout_is_deterministic", "draws_permutation"}
+    assert found.keys() == flipped | {"empty_arrays"}
+    assert "saw [0, 1, 2, 3, 4, 5, 6, 7]" in found["draws_permutation"]
+    assert "on flax " in found["dropout_is_deterministic"]
+
+
+def test_what_a_version_lacks_or_raises_is_an_answer(monkeypatch):
+    """No probe ends the process that asks it."""
+    monkeypatch.delattr(jax, "shard_map")
+    answers = {"shard_map_inputs": PROBES["shard_map_inputs"].ask()}
+    [finding] = flipped_defaults({"jax": jax.__version__, "defaults": answers})
+    assert "saw 'raises AttributeError'" in finding
+
+
+def test_a_version_of_which_nothing_is_known_is_a_finding(monkeypatch):
+    """It is no pass."""
+    monkeypatch.setitem(PROBES, "odd", Probe("jax", "whether it is odd", lambda: 7, (("<0.1", 7),)))
+    [finding] = flipped_defaults({"jax": "0.12.0", "defaults": {"odd": 7}})
+    assert "default of odd on jax 0.12.0: expected one that is known, saw 7 (whether it is odd)" in finding
+
+
+def test_what_this_machine_lacks_is_not_asked(monkeypatch):
+    """Where JAX may use accelerators only, no CPU device has a name: that is no finding."""
+
+    def no_such(backend=None):
+        raise RuntimeError(f"no backend {backend}")
+
+    asked = PROBES["cpu_device"]
+    monkeypatch.setattr(defaults, "PROBES", {"cpu_device": asked})
+    monkeypatch.setattr(defaults, "every_probe", lambda: {"cpu_device": asked})
+    assert probe_defaults().keys() == {"cpu_device"}
+    monkeypatch.setattr(jax, "devices", no_such)
+    assert probe_defaults() == {}
+
+
+def test_each_probe_says_what_it_answers():
+    """In a few words, on one line: it stands in a message and in a table."""
+    about = {name: probe.about for name, probe in every_probe().items()}
+    assert {name for name, words in about.items() if not words or "\n" in words or words.endswith(".")} == set()

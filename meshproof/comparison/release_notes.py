@@ -72,13 +72,13 @@ def explain(probe: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     between were not read."""
     between = [release for release in read_notes() if lies_between(release.package, release.version, old, new)]
     named = [
-        f"{line.says} ({release.name})"
+        f"release notes of {release.name}: {line.says}"
         for release in read_notes()
         for line in release.lines
         if line.probe == probe and line.since and lies_between(release.package, line.since, old, new)
     ]
     if named:
-        return f"named by release notes: {'; '.join(named)}"
+        return "; ".join(named)
     unread = [release.name for release in between if release.read == "not read"]
     lacking = f", but those of {', '.join(unread)} were not read" if unread else ""
     return f"no release note names it{lacking}"

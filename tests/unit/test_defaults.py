@@ -6,6 +6,7 @@ import jax
 from flax import nnx
 from jax import numpy as jnp
 from jax import random
+from jax.sharding import AxisType
 
 from meshproof.observing import defaults
 from meshproof.observing.defaults import PROBES, Probe, draws, every_probe, flipped_defaults, probe_defaults
@@ -90,6 +91,14 @@ def test_what_this_machine_lacks_is_not_asked(monkeypatch):
     assert probe_defaults().keys() == {"cpu_device"}
     monkeypatch.setattr(jax, "devices", no_such)
     assert probe_defaults() == {}
+
+
+def test_under_the_mesh_of_a_trainer_the_rest_is_asked():
+    """``jax.pmap`` raises there: that is the trainer's mesh, and no finding."""
+    with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))):
+        answers = probe_defaults()
+    assert every_probe().keys() - answers.keys() == {"pmap_primitive", "pmap_shard"}
+    assert flipped_defaults(versions() | {"defaults": answers}) == []
 
 
 def test_each_probe_says_what_it_answers():

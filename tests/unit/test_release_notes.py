@@ -83,9 +83,9 @@ def test_an_entry_that_says_too_little_or_too_much_is_refused(entry, message):
 @pytest.mark.parametrize(
     ("probe", "old", "new", "words"),
     [
-        ("empty_arrays", "0.10.2", "0.11.0", "named by release notes: jax.numpy.empty and empty_like hold"),
-        ("empty_arrays", "0.11.0", "0.10.2", "(jax 0.11.0)"),
-        ("arange_with_step", "0.9.2", "0.10.0", "(jax 0.9.2)"),
+        ("empty_arrays", "0.10.2", "0.11.0", "release notes of jax 0.11.0: jax.numpy.empty and empty_like hold"),
+        ("empty_arrays", "0.11.0", "0.10.2", "release notes of jax 0.11.0: "),
+        ("arange_with_step", "0.9.2", "0.10.0", "release notes of jax 0.9.2: "),
         ("empty_arrays", "0.9.2", "0.10.2", "no release note names it"),
         ("pmap_shard", "0.8.3", "0.9.0", "no release note names it"),
         (
@@ -98,9 +98,7 @@ def test_an_entry_that_says_too_little_or_too_much_is_refused(entry, message):
 )
 def test_a_change_is_explained_by_the_notes_between(probe, old, new, words):
     """And by no others: what an older release changed says nothing of a flip today."""
-    told = explain(probe, {"jax": old, "flax": None}, {"jax": new, "flax": None})
-    assert words in told
-    assert told.endswith(")") == words.startswith(("named", "("))
+    assert explain(probe, {"jax": old, "flax": None}, {"jax": new, "flax": None}).startswith(words)
 
 
 def test_a_comparison_says_which_notes_name_a_changed_default():
@@ -112,11 +110,9 @@ def test_a_comparison_says_which_notes_name_a_changed_default():
     assert {name: each.change for name, each in found.items()} == {
         **{"empty_arrays": "changed", "x64": "changed", "asked": "new", "dropped": "gone"},
     }
-    assert found["empty_arrays"].old == "broadcast_in_dim"
-    assert (
-        found["empty_arrays"].new.startswith("empty; named by release notes: ")
-        and "jax 0.11.0" in found["empty_arrays"].new
-    )
+    told = found["empty_arrays"]
+    assert told.old == "broadcast_in_dim"
+    assert told.new.startswith("empty; release notes of jax 0.11.0: jax.numpy.empty and empty_like hold")
     assert found["x64"].new == "True; no release note names it"
 
 

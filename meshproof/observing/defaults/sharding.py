@@ -20,6 +20,12 @@ def output_of(function: Callable[..., Any]) -> Any:
         return jax.eval_shape(function, jax.ShapeDtypeStruct((4,), jnp.float32, sharding=sharded))
 
 
+def demand_no_mesh() -> None:
+    """``jax.pmap`` raises under any mesh that a trainer has set (from 0.9 on). Raises `CannotAskError` where one is."""
+    if not jax.sharding.get_abstract_mesh().empty:
+        raise CannotAskError("a mesh is set")
+
+
 @probe("jax", (">=0.7.1", "raises ShardingTypeError"), ("<0.7.1", ["probe"]))
 def scatter_layout() -> list[str | None]:
     """spec of ``x.at[i].set(y)`` where x is sharded over an explicit axis"""
@@ -51,12 +57,14 @@ def cpu_device() -> str:
 @probe("jax", (">=0.8.0", "jit"), ("<0.8.0", "xla_pmap"))
 def pmap_primitive() -> str:
     """primitive of ``jax.pmap`` in a jaxpr"""
+    demand_no_mesh()
     return jax.make_jaxpr(jax.pmap(lambda x: x))(jnp.zeros((1, 4))).eqns[0].primitive.name
 
 
 @probe("jax", (">=0.6.0", [4]))
 def pmap_shard() -> list[int]:
     """shape that a function sees under ``jax.pmap`` of an array of 1 × 4"""
+    demand_no_mesh()
     seen: list[tuple[int, ...]] = []
     jax.eval_shape(jax.pmap(lambda x: seen.append(x.shape)), jax.ShapeDtypeStruct((1, 4), jnp.float32))
     return list(seen[0])

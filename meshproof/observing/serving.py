@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import resource
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from meshproof.observing.reading import observe_reading, observe_resumption
 from meshproof.observing.runs import observe_continued, observe_run
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.session import observe
-from meshproof.observing.stack import describe, describe_target
+from meshproof.observing.stack import describe, described
 from meshproof.operations import serving as operations
 from meshproof.targets import read_target
 
@@ -48,6 +49,7 @@ class Server:
         keep_whole_entries()
         self.implementation, self.target = implementation, read_target(target)
         self.cases = {case.id: case for case in load_cases(implementation, (target,))}
+        self.with_flax = "flax.nnx" in sys.modules  # before anything but the trainers imports it, as operations do
         self.truths = BroughtTruths()
         jax.devices()  # where that fails or never ends, it does so for every case
         self.compiler = Compiler(self.target, kept_programs()) if self.target.compiles_only else None
@@ -66,7 +68,8 @@ class Server:
     def answer_to(self, request: dict[str, Any]) -> Any:
         """What is asked for."""
         if request["ask"] == "environment":
-            return describe() if self.compiler is None else describe_target(self.compiler)
+            environment = describe(self.with_flax)
+            return environment if self.compiler is None else environment | described(self.compiler)
         if request["ask"] == "reading":
             return observe_reading(self.implementation)
         if request["ask"] == "resumption":

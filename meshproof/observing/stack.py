@@ -21,8 +21,8 @@ def versions() -> dict[str, str | None]:
     return {"python": platform.python_version()} | {name: _version(package) for name, package in PACKAGES.items()}
 
 
-def describe() -> dict[str, Any]:
-    """The environment of a report. Starts the JAX backend."""
+def describe(with_flax: bool) -> dict[str, Any]:
+    """The environment of a report; ``with_flax`` asks what Flax does by default, too. Starts the JAX backend."""
     devices = jax.devices()
     return {
         **versions(),
@@ -32,20 +32,16 @@ def describe() -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "libtpu_init_args": os.environ.get("LIBTPU_INIT_ARGS", ""),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "defaults": probe_defaults(),
+        "defaults": probe_defaults(with_flax),
         "packages": dict(sorted((found.name.lower(), version_of(found)) for found in distributions())),
     }
 
 
-def describe_target(compiler: Compiler) -> dict[str, Any]:
-    """The environment of a target that only compiles: its devices in place of the host's, and what it is."""
+def described(compiler: Compiler) -> dict[str, Any]:
+    """What the environment of a target that only compiles says of its devices, in place of the host's."""
     target, [device, *others] = compiler.target, compiler.devices
     assert target.chip
-    return describe() | {
-        "platform": target.kind,
-        "device_kind": device.device_kind,
-        "device_count": 1 + len(others),
-    }
+    return {"platform": target.kind, "device_kind": device.device_kind, "device_count": 1 + len(others)}
 
 
 def version_of(installed: Distribution) -> str:

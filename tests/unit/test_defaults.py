@@ -15,7 +15,7 @@ from meshproof.observing.stack import versions
 
 def findings():
     """The names of the flipped defaults, and what is said of each."""
-    told = flipped_defaults(versions() | {"defaults": probe_defaults()})
+    told = flipped_defaults(versions() | {"defaults": probe_defaults(with_flax=True)})
     return {words.split()[2]: words for words in told}
 
 
@@ -23,7 +23,7 @@ def test_this_stack_answers_as_it_is_known_to():
     """Every probe of JAX and of Flax is asked, warns of nothing, and none finds anything."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        answers = probe_defaults()
+        answers = probe_defaults(with_flax=True)
     assert flipped_defaults(versions() | {"defaults": answers}) == []
     assert answers.keys() == every_probe().keys()
 
@@ -88,17 +88,23 @@ def test_what_this_machine_lacks_is_not_asked(monkeypatch):
     asked = PROBES["cpu_device"]
     monkeypatch.setattr(defaults, "PROBES", {"cpu_device": asked})
     monkeypatch.setattr(defaults, "every_probe", lambda: {"cpu_device": asked})
-    assert probe_defaults().keys() == {"cpu_device"}
+    assert probe_defaults(with_flax=True).keys() == {"cpu_device"}
     monkeypatch.setattr(jax, "devices", no_such)
-    assert probe_defaults() == {}
+    assert probe_defaults(with_flax=True) == {}
 
 
 def test_under_the_mesh_of_a_trainer_the_rest_is_asked():
     """``jax.pmap`` raises there: that is the trainer's mesh, and no finding."""
     with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))):
-        answers = probe_defaults()
+        answers = probe_defaults(with_flax=True)
     assert every_probe().keys() - answers.keys() == {"pmap_primitive", "pmap_shard"}
     assert flipped_defaults(versions() | {"defaults": answers}) == []
+
+
+def test_flax_is_not_asked_for_a_trainer_without_it():
+    """Though something else may have imported it meanwhile."""
+    asked = probe_defaults(with_flax=False)
+    assert asked.keys() == {name for name, probe in every_probe().items() if probe.package == "jax"}
 
 
 def test_each_probe_says_what_it_answers():

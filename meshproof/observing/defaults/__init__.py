@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -14,12 +13,12 @@ from meshproof.observing.defaults.probe import PROBES, CannotAskError, Probe
 __all__ = ["PROBES", "Probe", "every_probe", "flipped_defaults", "probe_defaults"]
 
 
-def probe_defaults() -> dict[str, Any]:
-    """What this stack answers to every probe, as JSON data. Those of Flax are asked where Flax was imported: of a
-    trainer without it, they would only take time."""
-    imported, answers = "flax.nnx" in sys.modules, {}
-    for name, each in (every_probe() if imported else PROBES).items():
-        if imported or each.package == "jax":
+def probe_defaults(with_flax: bool) -> dict[str, Any]:
+    """What this stack answers to every probe that can be asked here, as JSON data; ``with_flax``, to those of Flax too:
+    for a trainer without it they would only take time."""
+    answers = {}
+    for name, each in (every_probe() if with_flax else PROBES).items():
+        if with_flax or each.package == "jax":
             with suppress(CannotAskError):
                 answers[name] = each.ask()
     return answers

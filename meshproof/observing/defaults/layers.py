@@ -1,4 +1,4 @@
-"""What Flax does where nobody says. It is asked only where a strategy has imported Flax: it changes no other one."""
+"""What Flax does where nobody says. It is asked only where a trainer imports Flax: it changes no other one."""
 
 from __future__ import annotations
 

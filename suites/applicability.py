@@ -27,15 +27,14 @@ def compiled_only(case: Case) -> bool:
     return case.compiles_only
 
 
-<<<<<<< HEAD
 def on_the_cpu(case: Case) -> bool:
     """Its devices are virtual ones of this CPU."""
     return case.target == "cpu"
-=======
+
+
 def compares_examples(case: Case) -> set[tuple[str, ...]]:
     """The axes over which both budgets say that a loss compares an example with those of other devices."""
     return compared_with(case.contract.forward or (), case.contract.step or (), case.contract.microbatches)
->>>>>>> 61ae55f (A loss that compares the examples of all devices passes: what it gathers is let through where as many bytes of gradients are scattered back; adopt takes a scalar parameter's gradient for one; a parameter of one element stays in the probe of long gradients)
 
 
 def has_device_dimension(case: Case) -> bool:

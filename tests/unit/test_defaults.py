@@ -10,6 +10,7 @@ from jax.sharding import AxisType
 
 from meshproof.observing import defaults
 from meshproof.observing.defaults import PROBES, Probe, draws, every_probe, flipped_defaults, probe_defaults
+from meshproof.observing.defaults.probe import ASKED
 from meshproof.observing.stack import versions
 
 
@@ -111,3 +112,11 @@ def test_each_probe_says_what_it_answers():
     """In a few words, on one line: it stands in a message and in a table."""
     about = {name: probe.about for name, probe in every_probe().items()}
     assert {name for name, words in about.items() if not words or "\n" in words or words.endswith(".")} == set()
+
+
+def test_news_of_a_later_release_are_no_finding_unless_numbers_depend_on_them():
+    """A setting and a draw fail whatever the version; a shape that the newest known version returns otherwise does."""
+    others = {"x64": True, "draws_normal": [0.0] * 4, "trimmed_zeros": [9, 9]}
+    newest = {"jax": ASKED["jax"], "flax": ASKED["flax"], "defaults": others}
+    named = [{told.split()[2] for told in flipped_defaults(newest | {"jax": jax})} for jax in (ASKED["jax"], "99.0")]
+    assert named == [others.keys(), {"x64", "draws_normal"}]

@@ -151,25 +151,25 @@ def drawn() -> dict[str, Any]:
     return {name: plain(value) for name, value in jax.device_get(draw(np.ones(8, np.float32))).items()}
 
 
-@probe("flax", (">=0.11.0", [2.0, 0.0, 2.0, 0.0, 2.0, 2.0, 2.0, 0.0]))
+@probe("flax", (">=0.11.0", [2.0, 0.0, 2.0, 0.0, 2.0, 2.0, 2.0, 0.0]), drawn=True)
 def draws_nnx_dropout() -> list[float]:
     """eight ones after ``nnx.Dropout``"""
     return drawn()["nnx_dropout"]
 
 
-@probe("flax", (">=0.11.0", [0.378, -0.343, -0.284, -0.438]))
+@probe("flax", (">=0.11.0", [0.378, -0.343, -0.284, -0.438]), drawn=True)
 def draws_nnx_kernel() -> list[float]:
     """first weights of ``nnx.Linear``"""
     return drawn()["nnx_kernel"]
 
 
-@probe("flax", (">=0.10.0", [0.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
+@probe("flax", (">=0.10.0", [0.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]), drawn=True)
 def draws_linen_dropout() -> list[float]:
     """eight ones after Linen's ``Dropout``"""
     return drawn()["linen_dropout"]
 
 
-@probe("flax", (">=0.10.0", 1428664606))
+@probe("flax", (">=0.10.0", 1428664606), drawn=True)
 def draws_linen_key() -> int:
     """first number of the key that Linen's ``Dense`` draws its weights of"""
     return drawn()["linen_key"]

@@ -16,6 +16,10 @@ ABSENT = "absent"
 """What a probe answers where its version has no such name."""
 
 Package = Literal["jax", "flax"]
+
+ASKED: dict[Package, str] = {"jax": "0.12.0.1", "flax": "0.12.12"}
+"""The newest versions that every probe was asked of."""
+
 Known = tuple[str, Any]
 """A specifier of versions, and what they answer, as JSON data."""
 
@@ -27,13 +31,16 @@ class CannotAskError(Exception):
 @dataclass(frozen=True)
 class Probe:
     """What ``look`` answers, as JSON data, in a few words; of which package; and what its versions are known to answer:
-    the first specifier that admits one holds. ``setting``: it reads a setting of JAX that changes other answers."""
+    the first specifier that admits one holds. ``setting``: it reads a setting of JAX that changes other answers.
+    ``drawn``: it draws random numbers.
+    """
 
     package: Package
     about: str
     look: Callable[[], Any]
     known: tuple[Known, ...]
     setting: bool = False
+    drawn: bool = False
 
     def ask(self) -> Any:
         """What this stack answers, also that it raises. Raises `CannotAskError` where it cannot be asked at all."""
@@ -51,16 +58,23 @@ class Probe:
         """What a version is known to answer, in a list; an empty one where nothing is known of it."""
         return [value for specifier, value in self.known if admits(specifier, version)][:1]
 
+    def judges(self, version: str) -> bool:
+        """Whether another answer is a finding. Of a release that came after `ASKED` it is news, which `compare` tells,
+        unless every number depends on it."""
+        return self.setting or self.drawn or admits(f"<={ASKED[self.package]}", version)
+
 
 PROBES: dict[str, Probe] = {}
 """Every probe by its name."""
 
 
-def probe(package: Package, *known: Known, setting: bool = False) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+def probe(
+    package: Package, *known: Known, setting: bool = False, drawn: bool = False
+) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Make a function a probe of its name; its docstring says what it answers."""
 
     def make(look: Callable[[], Any]) -> Callable[[], Any]:
-        PROBES[look.__name__] = Probe(package, look.__doc__ or "", look, known, setting)
+        PROBES[look.__name__] = Probe(package, look.__doc__ or "", look, known, setting, drawn)
         return look
 
     return make

@@ -80,6 +80,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
     if layouts.batch is not None:
         microbatches, seen = _reductions(theory, seen, forward, sight.frozen | read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
+        questions += shown_whole(gradients, seen)
         stray = _stray(layouts, theory, seen, forward or (), questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
@@ -194,6 +195,16 @@ def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: 
                     size = weight.itemsize * prod(weight.local(weight.in_use, theory.mesh))
                     seen.append(Seen(lane, next(iter(shapes)), size, 1))
     questions += [Question("step", f"shards of {named(paths)}: {how}: intended?") for how, paths in told.items()]
+
+
+def shown_whole(gradients: Mapping[str, Leaf], seen: Iterable[Seen]) -> Iterator[Question]:
+    """Ask where the step scatters gradients over axes that split none of those that are shown: COM-4 takes these for
+    what the step has."""
+    for axes in sorted({each.lane[1] for each in seen if each.lane[::2] == ("reduce-scatter", "gradients")}):
+        if gradients and not any(leaf.axes & set(axes) for leaf in gradients.values()):
+            over = " and ".join(axes)
+            told = f"shown whole over {over}, where the step reduce-scatters them; show the shards that the step has"
+            yield Question("gradients", f"{named([*gradients])}: {told}: intended?")
 
 
 def _stray(

@@ -1,5 +1,6 @@
 """What `meshproof adopt` takes tensors for that are neither parameters nor gradients of one reduction."""
 
+from meshproof.adopting.budgets import shown_whole
 from meshproof.adopting.seeing import Leaf
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, scalars
@@ -42,3 +43,15 @@ def test_scalars_beyond_those_of_the_forward_pass_are_gradients():
     assert scalars(theory, [loss, loss], [loss]) == [gradient, loss]
     assert scalars(theory, [step], [step]) == [step]
     assert scalars(theory, [loss], [loss]) == [loss]
+
+
+def test_gradients_that_are_scattered_and_shown_whole_are_asked_for():
+    """Over the axis of the scatter; one leaf that is shown in shards is enough."""
+    whole, split = Leaf((8, 8), 4, ()), Leaf((8, 8), 4, (("data",),))
+    seen = [Seen(("reduce-scatter", ("data",), "gradients"), (1, 8), 32, 1)]
+    [question] = shown_whole({"w": whole, "u": whole}, seen)
+    assert question.about == "gradients"
+    assert question.text.startswith("w and u: shown whole over data, where the step reduce-scatters them; show the")
+    reduced = [Seen(("all-reduce", ("data",), "gradients"), (8, 8), 256, 1)]
+    for gradients, moves in (({"w": whole, "u": split}, seen), ({"w": whole}, reduced), ({}, seen)):
+        assert list(shown_whole(gradients, moves)) == []

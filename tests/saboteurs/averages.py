@@ -13,7 +13,7 @@ from tests.saboteurs.planting import plant_stranger
 class AveragesCopies(Pmap):
     """As it should be: every device averages its own copy of the parameters."""
 
-    name = "averages_copies"
+    name, model = "averages_copies", "averaged_mlp"
     promises = Pmap.promises | {"auxiliary": WHOLE}
 
     def start(self, parameters: Any) -> Any:

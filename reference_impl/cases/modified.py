@@ -45,6 +45,7 @@ FRAMEWORKS: tuple[tuple[Any, Any, Model, str], ...] = (
     (LinenForm, fsdp.PAGE, MIXED, "bf16"),
     (NnxForm, data_parallel.PAGE, MASKED, "masked"),
     (NnxForm, fsdp.PAGE, MIXED, "bf16"),
+    (JaxPmap, data_parallel_pmap.PAGE, MASKED, "masked"),
     (JaxPmap, data_parallel_pmap.PAGE, Accumulated(MASKED), "masked_accumulated"),
     (JaxPmap, data_parallel_pmap.PAGE, MIXED, "bf16"),
     (LinenPmap, data_parallel_pmap.PAGE, Accumulated(MASKED), "masked_accumulated"),

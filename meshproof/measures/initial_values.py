@@ -28,7 +28,9 @@ FEWEST = 64
 
 
 def are_same(seen: np.ndarray, alone: np.ndarray) -> bool:
-    """Whether two leaves have the same values, to the last digits."""
+    """Whether two leaves have the same shape and values, to the last digits."""
+    if seen.shape != alone.shape:
+        return False
     one, other = (np.ravel(each).astype(np.float64) for each in (seen, alone))
     return float(np.linalg.norm(one - other)) <= SAME * float(np.linalg.norm(other))
 
@@ -47,21 +49,6 @@ def wrong_draws(seen: Leaves, alone: Leaves, layout: tuple[LeafLayout, ...]) -> 
         elif not are_same(values, expected):
             both = values.astype(np.float64), expected.astype(np.float64)
             yield from (f"{path} {values.shape}: {why}" for why in _wrong(*both, shards.get(path, [])))
-
-
-def other_digits(seen: Leaves, alone: Leaves) -> Iterator[str]:
-    """Which leaves have the values of one device but for their last digits, in words."""
-    for path, expected in alone.items():
-        values = seen.get(path)
-        if values is None or values.shape != expected.shape or not are_same(values, expected):
-            continue
-        if len(differ := np.argwhere(values != expected)):
-            index = tuple(map(int, differ[0]))
-            yield (
-                f"{path} {values.shape}: expected the bits of one device, saw others in {len(differ):,} of "
-                f"{values.size:,} elements, the first at {index}: {values[index]!s} in place of {expected[index]!s}; "
-                f"jit init on both, with out_shardings on the mesh, and compute what scales the draws in one order"
-            )
 
 
 def _wrong(seen: np.ndarray, alone: np.ndarray, shards: list[Index]) -> Iterator[str]:

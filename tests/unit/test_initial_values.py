@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from meshproof.measures.initial_values import are_same, other_digits, wrong_draws
+from meshproof.measures.initial_values import are_same, wrong_draws
 from meshproof.measures.layout import LeafLayout, Shard
 
 SHAPE, DEVICES = (64, 32), 8
@@ -87,15 +87,3 @@ def test_a_leaf_that_is_missing_is_told():
     assert list(wrong_draws({}, {"w": draw(0)}, LAYOUT)) == [
         "w: expected shape (64, 32), as on one device, saw no such leaf"
     ]
-
-
-def test_last_digits_are_named():
-    """By leaf, their number, and the first; another stream, another shape and the same bits are not spoken of."""
-    alone = draw(0)
-    near = alone.copy()
-    near[3, 5] = np.nextafter(near[3, 5], np.float32(9))
-    [told] = other_digits({"w": near}, {"w": alone})
-    assert told.startswith("w (64, 32): expected the bits of one device, saw others in 1 of 2,048 elements")
-    assert f"the first at (3, 5): {near[3, 5]!s} in place of {alone[3, 5]!s}; " in told
-    for seen in ({"w": alone.copy()}, {"w": draw(1)}, {"w": near[:1]}, {}):
-        assert list(other_digits(seen, {"w": alone})) == []

@@ -29,7 +29,7 @@ from meshproof.observing.reading import observe_reading, observe_resumption
 from meshproof.observing.runs import observe_continued, observe_run
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.session import observe
-from meshproof.observing.stack import describe, described
+from meshproof.observing.stack import describe, devices_of
 from meshproof.operations import serving as operations
 from meshproof.targets import read_target
 
@@ -69,7 +69,7 @@ class Server:
         """What is asked for."""
         if request["ask"] == "environment":
             environment = describe(self.with_flax)
-            return environment if self.compiler is None else environment | described(self.compiler)
+            return environment if self.compiler is None else environment | devices_of(self.compiler)
         if request["ask"] == "reading":
             return observe_reading(self.implementation)
         if request["ask"] == "resumption":

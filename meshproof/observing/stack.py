@@ -37,7 +37,7 @@ def describe(with_flax: bool) -> dict[str, Any]:
     }
 
 
-def described(compiler: Compiler) -> dict[str, Any]:
+def devices_of(compiler: Compiler) -> dict[str, Any]:
     """What the environment of a target that only compiles says of its devices, in place of the host's."""
     target, [device, *others] = compiler.target, compiler.devices
     assert target.chip

@@ -2,6 +2,7 @@
 
 import warnings
 
+import flax
 import jax
 from flax import nnx
 from jax import numpy as jnp
@@ -120,3 +121,15 @@ def test_news_of_a_later_release_are_no_finding_unless_numbers_depend_on_them():
     newest = {"jax": ASKED["jax"], "flax": ASKED["flax"], "defaults": others}
     named = [{told.split()[2] for told in flipped_defaults(newest | {"jax": jax})} for jax in (ASKED["jax"], "99.0")]
     assert named == [others.keys(), {"x64", "draws_normal"}]
+
+
+def test_an_option_that_a_trainer_sets_is_no_finding():
+    """It is recorded, and compared."""
+    before = flax.config.flax_always_shard_variable
+    flax.config.update("flax_always_shard_variable", not before)
+    try:
+        answers = probe_defaults(with_flax=True)
+    finally:
+        flax.config.update("flax_always_shard_variable", before)
+    assert answers["eager_sharding"] is not before
+    assert flipped_defaults(versions() | {"defaults": answers}) == []

@@ -61,4 +61,4 @@ def plain(values: Any) -> Any:
 
 for name, (_, known) in STREAMS.items():
     told = f"first draws of ``jax.random.{name.partition('_of_')[0]}``{' of int8' * ('_of_' in name)}"
-    PROBES[f"draws_{name}"] = Probe("jax", told, partial(lambda name: drawn()[name], name), known, drawn=True)
+    PROBES[f"draws_{name}"] = Probe("jax", told, partial(lambda name: drawn()[name], name), known, kind="draw")

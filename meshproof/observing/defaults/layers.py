@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import flax
@@ -14,7 +14,7 @@ from flax import linen, nnx
 from jax import numpy as jnp
 
 from meshproof.observing.defaults.draws import plain
-from meshproof.observing.defaults.probe import ABSENT, probe
+from meshproof.observing.defaults.probe import ABSENT, PROBES, Probe, probe
 
 
 def option(name: str) -> Any:
@@ -25,34 +25,24 @@ def option(name: str) -> Any:
         return ABSENT
 
 
-@probe("flax", (">=0.12.0", True), ("<0.12.0", ABSENT))
-def eager_sharding() -> bool | str:
-    """whether an annotated variable of NNX is sharded where it is made"""
-    return option("flax_always_shard_variable")
+OPTIONS: dict[str, tuple[str, str, str, bool]] = {
+    "eager_sharding": (
+        *("flax_always_shard_variable", "whether an annotated variable of NNX is sharded where it is made"),
+        *("0.12.0", True),
+    ),
+    "hijax_variables": ("flax_hijax_variable", "whether variables of NNX are HiJAX objects", "0.12.0", False),
+    "graph_mode": ("nnx_graph_mode", "whether NNX takes modules for graphs, not for trees", "0.12.5", True),
+    "graph_updates": ("nnx_graph_updates", "whether transforms of NNX propagate changes of a graph", "0.12.6", True),
+    "sow_needs_capture": (
+        *("nnx_sow_capture_noop", "whether ``Module.sow`` does nothing outside ``nnx.capture``"),
+        *("0.12.11", False),
+    ),
+}
+"""Options of Flax: what each is called and says, the version from which it is there, and its value."""
 
-
-@probe("flax", (">=0.12.0", False), ("<0.12.0", ABSENT))
-def hijax_variables() -> bool | str:
-    """whether variables of NNX are HiJAX objects"""
-    return option("flax_hijax_variable")
-
-
-@probe("flax", (">=0.12.5", True), ("<0.12.5", ABSENT))
-def graph_mode() -> bool | str:
-    """whether NNX takes modules for graphs, not for trees"""
-    return option("nnx_graph_mode")
-
-
-@probe("flax", (">=0.12.6", True), ("<0.12.6", ABSENT))
-def graph_updates() -> bool | str:
-    """whether transforms of NNX propagate changes of a graph"""
-    return option("nnx_graph_updates")
-
-
-@probe("flax", (">=0.12.11", False), ("<0.12.11", ABSENT))
-def sow_needs_capture() -> bool | str:
-    """whether ``Module.sow`` does nothing outside ``nnx.capture``"""
-    return option("nnx_sow_capture_noop")
+for name, (own, about, since, value) in OPTIONS.items():
+    known = ((f">={since}", value), (f"<{since}", ABSENT))
+    PROBES[name] = Probe("flax", about, partial(option, own), known, kind="option")
 
 
 @probe("flax", (">=0.12.0", [4.0]), ("<0.12.0", []))
@@ -151,25 +141,25 @@ def drawn() -> dict[str, Any]:
     return {name: plain(value) for name, value in jax.device_get(draw(np.ones(8, np.float32))).items()}
 
 
-@probe("flax", (">=0.11.0", [2.0, 0.0, 2.0, 0.0, 2.0, 2.0, 2.0, 0.0]), drawn=True)
+@probe("flax", (">=0.11.0", [2.0, 0.0, 2.0, 0.0, 2.0, 2.0, 2.0, 0.0]), kind="draw")
 def draws_nnx_dropout() -> list[float]:
     """eight ones after ``nnx.Dropout``"""
     return drawn()["nnx_dropout"]
 
 
-@probe("flax", (">=0.11.0", [0.378, -0.343, -0.284, -0.438]), drawn=True)
+@probe("flax", (">=0.11.0", [0.378, -0.343, -0.284, -0.438]), kind="draw")
 def draws_nnx_kernel() -> list[float]:
     """first weights of ``nnx.Linear``"""
     return drawn()["nnx_kernel"]
 
 
-@probe("flax", (">=0.10.0", [0.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]), drawn=True)
+@probe("flax", (">=0.10.0", [0.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]), kind="draw")
 def draws_linen_dropout() -> list[float]:
     """eight ones after Linen's ``Dropout``"""
     return drawn()["linen_dropout"]
 
 
-@probe("flax", (">=0.10.0", 1428664606), drawn=True)
+@probe("flax", (">=0.10.0", 1428664606), kind="draw")
 def draws_linen_key() -> int:
     """first number of the key that Linen's ``Dense`` draws its weights of"""
     return drawn()["linen_key"]

@@ -17,6 +17,10 @@ ABSENT = "absent"
 
 Package = Literal["jax", "flax"]
 
+Kind = Literal["value", "draw", "setting", "option"]
+"""What a function returns; what a stream draws; a setting of JAX, which changes other answers; or an option that a
+trainer may set on purpose, which changes no number of its own."""
+
 ASKED: dict[Package, str] = {"jax": "0.12.0.1", "flax": "0.12.12"}
 """The newest versions that every probe was asked of."""
 
@@ -31,23 +35,20 @@ class CannotAskError(Exception):
 @dataclass(frozen=True)
 class Probe:
     """What ``look`` answers, as JSON data, in a few words; of which package; and what its versions are known to answer:
-    the first specifier that admits one holds. ``setting``: it reads a setting of JAX that changes other answers.
-    ``drawn``: it draws random numbers.
-    """
+    the first specifier that admits one holds."""
 
     package: Package
     about: str
     look: Callable[[], Any]
     known: tuple[Known, ...]
-    setting: bool = False
-    drawn: bool = False
+    kind: Kind = "value"
 
     def ask(self) -> Any:
         """What this stack answers, also that it raises. Raises `CannotAskError` where it cannot be asked at all."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of deprecations, which API-1 tells of the strategies that meet them
             try:
-                with nullcontext() if self.setting else usual_settings():
+                with nullcontext() if self.kind == "setting" else usual_settings():
                     return self.look()
             except CannotAskError:
                 raise
@@ -59,22 +60,21 @@ class Probe:
         return [value for specifier, value in self.known if admits(specifier, version)][:1]
 
     def judges(self, version: str) -> bool:
-        """Whether another answer is a finding. Of a release that came after `ASKED` it is news, which `compare` tells,
-        unless every number depends on it."""
-        return self.setting or self.drawn or admits(f"<={ASKED[self.package]}", version)
+        """Whether another answer is a finding, and not only told by `compare`: that of a setting or a draw, on which
+        every number depends, and that of a value, but not where the release came after `ASKED`: there it is news."""
+        known = self.kind == "value" and admits(f"<={ASKED[self.package]}", version)
+        return known or self.kind in ("setting", "draw")
 
 
 PROBES: dict[str, Probe] = {}
 """Every probe by its name."""
 
 
-def probe(
-    package: Package, *known: Known, setting: bool = False, drawn: bool = False
-) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+def probe(package: Package, *known: Known, kind: Kind = "value") -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Make a function a probe of its name; its docstring says what it answers."""
 
     def make(look: Callable[[], Any]) -> Callable[[], Any]:
-        PROBES[look.__name__] = Probe(package, look.__doc__ or "", look, known, setting, drawn)
+        PROBES[look.__name__] = Probe(package, look.__doc__ or "", look, known, kind)
         return look
 
     return make

@@ -65,6 +65,12 @@ class NnxForm(Form):
     framework = "nnx"
     modules = MODULES
 
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` as every form, and for a model that accumulates: ``nnx.value_and_grad`` does not."""
+        super().__post_init__()
+        if parts := self.network.promises.get("microbatches"):
+            raise ValueError(f"{parts} microbatches in {type(self).__name__}: expected none; NnxPmap accumulates")
+
     @cached_property
     def transform(self) -> optax.GradientTransformation:
         """The optimizer in optax's form, made once: its functions are part of what a compiled step is found by."""

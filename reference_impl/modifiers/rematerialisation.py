@@ -11,7 +11,7 @@ A strategy that gathers all of them before the first block holds them whole all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -43,6 +43,12 @@ class Rematerialised(Modified):
     def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
         """The model's, block by block."""
         return self.model.apply(parameters, x, cast(Layout, BlockByBlock(layout)))
+
+    def applied(self, apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, jax.Array], jax.Array]:
+        """Raises ``ValueError``: a framework's module runs whole, and nothing of it would be recomputed."""
+        raise ValueError(
+            f"{self.model} as a framework's module: expected a plain JAX form, which runs it block by block"
+        )
 
 
 class BlockByBlock:

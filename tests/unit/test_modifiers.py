@@ -8,6 +8,7 @@ import pytest
 
 from meshproof.contract import leaves
 from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models import Model
 from reference_impl.models.gpt import GPT
 from reference_impl.models.layout import Layout
@@ -161,3 +162,11 @@ def test_what_moves_narrow_is_budgeted_so():
     assert [line.bytes for line in form.contract.step[:3]] == [line.bytes // 2 for line in wide.contract.step[:3]]
     groups = JaxForm(hsdp.TABLE, {"replica": 2, "data": 4}, Momentum(), form.network)
     assert [line.dtype for line in groups.contract.step if line.axes == ("replica",)] == ["float32", None]
+
+
+def test_what_a_module_of_a_framework_does_not_do_is_refused():
+    """Recomputation and, where NNX differentiates, accumulation: the contract would promise them."""
+    with pytest.raises(ValueError, match="as a framework's module: expected a plain JAX form"):
+        Rematerialised(GPT(blocks=1)).applied(lambda parameters, x: x)
+    with pytest.raises(ValueError, match="2 microbatches in NnxForm: expected none; NnxPmap accumulates"):
+        NnxForm(fsdp.PAGE, {"data": 8}, Momentum(), Accumulated(MLP(), 2))

@@ -219,6 +219,11 @@ def _stray(
         operation, axes, what = lane
         over = set(axes)
         if what == "activations" and axes in compared and operation in ("all-gather", "reduce-scatter"):
+            if operation == "all-gather" and over <= theory.batch_axes:
+                told = "compared with other devices' examples, as a contrastive loss does"
+                questions.append(
+                    Question("step", f"activations are all-gathered over {' and '.join(axes)}: {told}: intended?")
+                )
             continue
         if what in ("activations", "parameters") and not split and examples_alone:
             why = "though every device has the whole model"

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from reference_impl.cases.modified import MIXED
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import TrainState
 from reference_impl.forms.nnx_form import NnxForm
@@ -129,6 +130,14 @@ class OtherDecay(NnxForm):
         return NnxForm(self.page, self.mesh_axes, Momentum(decay=0.8)).create_optimizer(model)
 
 
+class ForgetsInBfloat16(NnxForm):
+    """An NNX form without the momentum of the plain JAX one."""
+
+    def create_optimizer(self, model: Any) -> Any:
+        """Of bfloat16's gradients alone."""
+        return NnxForm(self.page, self.mesh_axes, Momentum(decay=0.0)).create_optimizer(model)
+
+
 class ShowsDecay(JaxForm):
     """Shows the gradients of a loss with weight decay, and trains by one without it."""
 
@@ -168,3 +177,8 @@ plant("runs_differ", StartsDifferently, single_device.PAGE, ONE, "NUM-5")
 plant("not_a_number", NotANumber, data_parallel.PAGE, DATA, "NUM-10")
 plant("frameworks_disagree", JaxForm, data_parallel.PAGE, DATA)
 plant("frameworks_disagree", OtherDecay, data_parallel.PAGE, DATA, "NUM-8", "NUM-3", another_case=True)
+plant("frameworks_disagree_in_bf16", JaxForm, data_parallel.PAGE, DATA, network=MIXED)
+plant(
+    *("frameworks_disagree_in_bf16", ForgetsInBfloat16, data_parallel.PAGE, DATA, "NUM-8", "MIX-1"),
+    **{"network": MIXED, "another_case": True},
+)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from meshproof.cases import Case, has_member
 from meshproof.contract import Operation, Part, spec_axes
 from meshproof.measures.pipeline_schedules import count
-from meshproof.measures.traffic import compared_with
+from meshproof.measures.traffic import between_examples
 
 Rule = Callable[[Case], bool]
 
@@ -32,9 +32,9 @@ def on_the_cpu(case: Case) -> bool:
     return case.target == "cpu"
 
 
-def compares_examples(case: Case) -> set[tuple[str, ...]]:
-    """The axes over which both budgets say that a loss compares an example with those of other devices."""
-    return compared_with(case.contract.forward or (), case.contract.step or (), case.contract.microbatches)
+def takes_examples_together(case: Case) -> set[tuple[str, tuple[str, ...], str]]:
+    """What both budgets say that moves because a loss takes examples of several devices together."""
+    return between_examples(case.contract.forward or (), case.contract.step or ())
 
 
 def has_device_dimension(case: Case) -> bool:

@@ -5,7 +5,7 @@ import pytest
 from meshproof.measures.traffic import NORMS, SCALARS, metrics_allowed
 
 from .advice import advised
-from .applicability import axes_of, compares_examples, data_parallel, reduces
+from .applicability import axes_of, data_parallel, reduces, takes_examples_together
 from .derived import REDUCTIONS, lanes_of, theory
 
 
@@ -81,8 +81,7 @@ def stray(case, budget, useful):
         if line.payload == "gradients" and idle and not open_parts:
             over = "×".join(sorted(idle))
             yield f"expected no gradients over {over}, which splits neither examples nor parameters; budget: {line}"
-        returned = line.operation in ("all-gather", "reduce-scatter") and line.axes in compares_examples(case)
-        if line.payload == "activations" and returned:
-            continue
-        if line.payload not in ("gradients", "metrics", "statistics") and data_parallel(case):
+        needed = line.payload in ("gradients", "metrics", "statistics")
+        together = (line.operation, line.axes, line.payload) in takes_examples_together(case)
+        if data_parallel(case) and not (needed or together):
             yield f"expected no {line.payload} to move, as every device has the whole model; budget: {line}"

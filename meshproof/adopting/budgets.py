@@ -14,6 +14,7 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from meshproof.adopting.batch_statistics import in_forward, in_step, running
+from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
@@ -31,7 +32,7 @@ from meshproof.adopting.traffic import (
     weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
-from meshproof.measures.traffic import compared_with, metrics_allowed
+from meshproof.measures.traffic import between_examples, metrics_allowed
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,10 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         microbatches, seen = _reductions(theory, seen, forward, sight.frozen | read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
-        stray = _stray(layouts, theory, seen, forward or (), questions)
+        split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)
+        if forward and not split and not tokens:
+            forward, seen = mixed(forward, seen, batch_axes)
+        stray = _stray(split, tokens, theory, seen, forward or (), questions)
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     metrics, first = (sum(each.bytes for each in of if each.lane[2] == "metrics") for of in (seen, forward or ()))
@@ -208,30 +212,33 @@ def shown_whole(gradients: Mapping[str, Leaf], seen: Iterable[Seen]) -> Iterator
 
 
 def _stray(
-    layouts: Layouts, theory: Theory, step: Iterable[Seen], forward: Iterable[Seen], questions: list[Question]
+    split: set[str],
+    tokens: set[str],
+    theory: Theory,
+    step: Iterable[Seen],
+    forward: Iterable[Seen],
+    questions: list[Question],
 ) -> set[Lane]:
-    """The lanes that no such layouts need: they are asked for, and not promised."""
-    split = split_axes(layouts.parameters, theory.mesh) | split_axes(layouts.optimizer_state, theory.mesh)
-    examples_alone = not any(any(leaf.spec[1:]) for leaf in (layouts.batch or {}).values())
+    """The lanes that layouts do not need which split the state, and tokens, over these axes: they are asked for, and
+    not promised."""
     brought = {axis for weight in theory.weights for axis in gathered_over(weight)}
-    found, compared = set(), compared_with(lines(forward), lines(step))
+    found, together = set[Lane](), between_examples(lines(forward), lines(step))
     for lane in sorted({each.lane for each in (*step, *forward)}):
         operation, axes, what = lane
         over = set(axes)
-        if what == "activations" and axes in compared and operation in ("all-gather", "reduce-scatter"):
-            if operation == "all-gather" and over <= theory.batch_axes:
-                told = "compared with other devices' examples, as a contrastive loss does"
-                questions.append(
-                    Question("step", f"activations are all-gathered over {' and '.join(axes)}: {told}: intended?")
-                )
+        if lane in together:
+            if operation != "reduce-scatter" and over <= theory.batch_axes:
+                how = "mixes, as mixup" if what == "examples" else "compares, as a contrastive loss"
+                told = f"{operation} of {what} over {' and '.join(axes)}, which a loss {how} does"
+                questions.append(Question("step", f"{told}: intended?"))
             continue
-        if what in ("activations", "parameters") and not split and examples_alone:
+        if what in ("activations", "parameters") and not split and not tokens:
             why = "though every device has the whole model"
         elif what == "gradients" and over - theory.batch_axes - split:
             why = "which splits neither examples nor parameters"
         elif what == "parameters" and not over & brought:
             why = "though what it splits is split in use"
-        elif what == "activations" and operation == "all-reduce" and over <= theory.batch_axes and examples_alone:
+        elif what == "activations" and operation == "all-reduce" and over <= theory.batch_axes and not tokens:
             why = "which splits the batch: parameters should be gathered instead"
         else:
             continue

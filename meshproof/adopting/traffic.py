@@ -220,6 +220,6 @@ def lines(seen: Iterable[Seen]) -> tuple[Communication, ...]:
     sums: dict[Lane, int] = {}
     for each in seen:
         sums[each.lane] = sums.get(each.lane, 0) + each.bytes
-    order = ("parameters", "activations", "gradients", "statistics", "metrics")
+    order = ("examples", "parameters", "activations", "gradients", "statistics", "metrics")
     ordered = sorted(sums.items(), key=lambda item: (order.index(item[0][2]), item[0]))
     return tuple(Communication(*lane, size) for lane, size in ordered if size)

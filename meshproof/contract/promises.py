@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from jax.sharding import PartitionSpec
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
-Payload = Literal["parameters", "gradients", "activations", "metrics", "statistics"]
+Payload = Literal["parameters", "gradients", "activations", "examples", "metrics", "statistics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
 
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
@@ -33,7 +33,8 @@ class Communication:
     """One line of a communication budget: logical traffic per device and train step.
 
     ``axes`` may be in any order. ``bytes`` is the S of the ring formulas: the operand's for all-reduce, reduce-scatter,
-    all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves: "metrics" are scalars,
+    all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves: "examples" are parts of a
+    batch that a loss mixes with those of other devices, as mixup does; they have no gradient. "metrics" are scalars,
     "statistics" those of a batch that `Strategy.auxiliary` averages, and in the backward pass their gradients.
     ``dtype`` is that in which it moves, and ``bytes`` are counted in; where it is left out, either is open.
     """

@@ -51,22 +51,28 @@ def metrics_allowed(forward: int, passes: int, microbatches: int, parameters: in
     return max(SCALARS, passes * forward) * microbatches + NORMS * parameters
 
 
-def compared_with(
-    forward: Iterable[Communication], step: Iterable[Communication], microbatches: int = 1
-) -> set[tuple[str, ...]]:
-    """The axes over which a loss compares each example with those of other devices, as contrastive losses do.
+def between_examples(
+    forward: Iterable[Communication], step: Iterable[Communication]
+) -> set[tuple[str, tuple[str, ...], str]]:
+    """What moves because a loss takes examples of several devices together: operations, axes and payloads.
 
-    Their activations are gathered in the forward pass, and in the step as many bytes of gradients are reduce-scattered
-    back to whose they are. What is gathered and has no gradient, as labels, is not so compared.
+    A contrastive loss compares them: their activations are gathered in the forward pass, and in the step as many bytes
+    of gradients are reduce-scattered back to whose they are. Mixup mixes them: examples move, as many bytes in a step
+    as in a forward pass, for they have no gradient; or activations are permuted, and their gradients as well.
     """
-    gathered, scattered = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-    for line in forward:
-        if (line.operation, line.payload) == ("all-gather", "activations"):
-            gathered[line.axes] += line.bytes * microbatches
-    for line in step:
-        if (line.operation, line.payload) == ("reduce-scatter", "activations"):
-            scattered[line.axes] += line.bytes
-    return {axes for axes, size in gathered.items() if size == scattered[axes]}
+    first, whole = (Counter[tuple[str, tuple[str, ...], str]]() for _ in range(2))
+    for budget, found in ((forward, first), (step, whole)):
+        for line in budget:
+            found[line.operation, line.axes, line.payload] += line.bytes
+    may_move = set()
+    for (operation, axes, payload), size in first.items():
+        back = ("reduce-scatter", axes, payload)
+        if (operation, payload) == ("all-gather", "activations") and size == whole[back]:
+            may_move |= {(operation, axes, payload), back}
+        times = {"examples": 1, "activations": 2 * (operation == "collective-permute")}.get(payload)
+        if times and whole[operation, axes, payload] == times * size:
+            may_move.add((operation, axes, payload))
+    return may_move
 
 
 @dataclass(frozen=True)

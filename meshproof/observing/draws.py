@@ -145,7 +145,7 @@ def _rearranged(
     subject: Subject, order: Callable[[np.ndarray, int], np.ndarray], least: int = 1
 ) -> float | NotSupported:
     """The loss of the first batch with its rows in another order; ``least`` is the number of shards that takes."""
-    rows = _rows(subject, least)
+    rows = rows_by_shard(subject, least)
     if isinstance(rows, NotSupported):
         return rows
     return _loss(subject, subject.fresh(), _taken(subject.host_batches[0], order(rows.ravel(), len(rows)).ravel()))
@@ -163,7 +163,7 @@ def _late_keys(subject: Subject) -> tuple[Drawn, ...] | NotSupported:
 def _pairs(subject: Subject) -> tuple[tuple[int, int], ...] | NotSupported:
     """By chance two shards may draw alike, and often do where examples are seldom dropped: only keys count by which the
     places of a shard's own rows matter, and `AGREEING` of them must agree."""
-    rows = _rows(subject, 3)
+    rows = rows_by_shard(subject, 3)
     if isinstance(rows, NotSupported):
         return rows
     if len(rows) > MOST_SHARDS:
@@ -197,7 +197,7 @@ def _pairs(subject: Subject) -> tuple[tuple[int, int], ...] | NotSupported:
 
 def _ignored(subject: Subject) -> tuple[int, ...] | NotSupported:
     """The shards whose rows change nothing where those of the next shard stand in their place."""
-    batch, rows = subject.host_batches[0], _rows(subject, 2)
+    batch, rows = subject.host_batches[0], rows_by_shard(subject, 2)
     if isinstance(rows, NotSupported):
         return rows
     if not np.all(batch.get(str(subject.case.contract.mask), True)):
@@ -221,7 +221,7 @@ def _first(subject: Subject, batch: Batch) -> Mapping[str, np.ndarray]:
     return subject.host(subject.tree("parameters", state_and_metrics(subject.strategy.train_step(state, given))[0]))
 
 
-def _rows(subject: Subject, least: int) -> np.ndarray | NotSupported:
+def rows_by_shard(subject: Subject, least: int = 1) -> np.ndarray | NotSupported:
     """The numbers of the first batch's rows, a line for each shard, of which there must be so many."""
     batch = subject.host_batches[0]
     if _may_hold_keys(batch):

@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -38,9 +39,10 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
-from meshproof.observing.draws import OTHER, Spread, over_other_keys
+from meshproof.observing.dealt_rows import Dealt
+from meshproof.observing.draws import OTHER, SWAPPED, Spread, over_other_keys, rows_by_shard
 from meshproof.observing.key_streams import Drawn, drawn
-from meshproof.observing.members import canonical, scalar, state_and_metrics
+from meshproof.observing.members import canonical, loss_of, scalar, state_and_metrics
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
@@ -93,6 +95,8 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     if narrow := sorted(kept - {"float32", contract.compute_dtype}):
         return NotSupported(f"no bound is measured of what is kept or moved in {', '.join(narrow)}")
     one = OneDevice(subject.case, trainer, "gradients" in parts, start, subject.host_batches)
+    if getattr(subject.strategy, "draws", False):
+        one = dealt_alike(subject, one)
     idle = NotSupported("its step draws no random numbers")
     draws = subject.attempt(lambda: one.draws)
     return SingleDevice(
@@ -103,6 +107,21 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
         spread=subject.attempt(one.spread) if draws is True else idle,
         keys=subject.attempt(one.keys) if draws is True else idle,
     )
+
+
+def dealt_alike(subject: Subject, one: OneDevice) -> OneDevice:
+    """One device that takes its rows as the mesh deals them to microbatches, if the first loss tells that it does."""
+    rows = rows_by_shard(subject)
+    if isinstance(rows, NotSupported):
+        return one
+    seen = loss_of(state_and_metrics(subject.strategy.train_step(subject.fresh(), subject.batches[0]))[1])
+    for parts in range(1, rows.shape[1] + 1):
+        if rows.shape[1] % parts == 0:
+            other = copy(one)
+            other.trainer = Dealt(one.trainer, len(rows), parts) if parts > 1 else one.trainer
+            if abs(other.first_step(other.state()).loss - seen) <= SWAPPED * abs(seen):
+                return other
+    return one
 
 
 class OneDevice:

@@ -2,7 +2,6 @@
 
 from . import (
     contexts,
-    contrastive,
     equinox_trainers,
     idioms,
     language_models,
@@ -11,6 +10,7 @@ from . import (
     nnx_trainers,
     recipes,
     sharded,
+    together,
 )
 
 FAMILIES = (
@@ -20,7 +20,7 @@ FAMILIES = (
     sharded,
     manual,
     contexts,
-    contrastive,
+    together,
     equinox_trainers,
     linen,
     nnx_trainers,

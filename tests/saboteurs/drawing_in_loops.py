@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.healthy.idioms import Trainer
@@ -60,6 +61,32 @@ class AccumulatesByItsCount(Accumulates):
         return {name: new[name] for name in state}, metrics
 
 
+class Deals(Drops):
+    """Four microbatches under ``jit``, to each of which every device deals rows of its own."""
+
+    name = "healthy_deals"
+    fields_apart = False
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients."""
+        dealt = {name: self.dealt(rows, self.mesh.size) for name, rows in batch.items()}
+        if self.fields_apart:
+            dealt["y"] = self.dealt(batch["y"], 1)
+
+        def one(total: Any, given: Any) -> Any:
+            number, rows = given
+            seen = jax.value_and_grad(self.dropped)(state["parameters"], rows, jax.random.fold_in(state["key"], number))
+            return jax.tree.map(lambda one, other: one + other / 4, total, seen), None
+
+        zeros = jax.tree.map(jnp.zeros_like, state["parameters"])
+        return jax.lax.scan(one, (0.0, zeros), (jnp.arange(4), dealt))[0]
+
+    def dealt(self, rows: Any, devices: int) -> Any:
+        """A quarter of the rows of each of so many."""
+        of = rows.reshape(devices, 4, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(4, -1, *rows.shape[1:])
+        return jax.lax.with_sharding_constraint(of, NamedSharding(self.mesh, P(None, "data")))
+
+
 class ScansLayers(Drops):
     """Three layers of one form in a scan, each with a key of its own."""
 
@@ -94,5 +121,7 @@ plant_stranger(Accumulates())
 plant_stranger(drops("drops_alike_in_microbatches", Accumulates, microbatches_share=True), "NUM-9")
 plant_stranger(AccumulatesByItsCount())
 plant_stranger(drops("drops_alike_by_its_count", AccumulatesByItsCount, microbatches_share=True), "NUM-9")
+plant_stranger(Deals())
+plant_stranger(drops("deals_labels_otherwise", Deals, fields_apart=True), "NUM-2", "NUM-3")
 plant_stranger(ScansLayers())
 plant_stranger(drops("drops_alike_in_scanned_layers", ScansLayers, layers_share=True), "NUM-9")

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 from meshproof.cases import Case
 from meshproof.contract import Communication, Contract, leaves, nest, spec_axes
 from meshproof.hlo import Collective
-from meshproof.measures.traffic import compare_traffic, compared_with
+from meshproof.measures.traffic import between_examples, compare_traffic
 from suites.test_bytes_on_the_wire import least_bytes
 
 
@@ -254,10 +254,25 @@ def test_constants_are_no_data():
 
 
 def test_what_a_loss_compares_has_a_gradient():
-    """As many bytes are reduce-scattered in a step as the forward pass gathers; of labels none are."""
+    """As many bytes are reduce-scattered in a step as the forward pass gathers, or permuted again; of labels none."""
     gathered = Communication("all-gather", ("data",), "activations", 64)
     back = Communication("reduce-scatter", ("data",), "activations", 64)
-    twice = Communication("reduce-scatter", ("data",), "activations", 128)
-    assert compared_with([gathered], [gathered, back]) == compared_with([gathered], [twice], 2) == {("data",)}
-    for step in ([gathered], [gathered, twice], [back, back]):
-        assert compared_with([gathered], step) == set()
+    permuted = Communication("collective-permute", ("data",), "activations", 64)
+    assert between_examples([gathered], [gathered, back]) == {
+        ("all-gather", ("data",), "activations"),
+        ("reduce-scatter", ("data",), "activations"),
+    }
+    assert between_examples([permuted], [permuted] * 2) == {("collective-permute", ("data",), "activations")}
+    for step in ([gathered], [gathered, back, back], [back, back], [gathered, gathered]):
+        assert between_examples([gathered], step) == set()
+    for step in ([], [permuted], [permuted] * 3):
+        assert between_examples([permuted], step) == set()
+
+
+def test_what_a_loss_mixes_has_none():
+    """A step moves as many bytes of examples as a forward pass."""
+    for operation in ("all-gather", "collective-permute"):
+        mixed = Communication(operation, ("data",), "examples", 64)
+        assert between_examples([mixed], [mixed]) == {(operation, ("data",), "examples")}
+        for step in ([], [mixed, mixed]):
+            assert between_examples([mixed], step) == set()

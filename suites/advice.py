@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from math import prod
 
+from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import NORMS, Traffic
 from meshproof.observing.observation import Observation
@@ -18,7 +19,8 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     wrong, parameters = list(lanes), observation.start.layouts.parameters
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
-        said = hint(lane, wrong, leaves) or lacking(lane, leaves, returned(observation))
+        said = hint(lane, wrong, leaves) or apart(lane, leaves, getattr(observation.programs, program).collectives)
+        said = said or lacking(lane, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 
 
@@ -26,6 +28,26 @@ def returned(observation: Observation) -> list[str]:
     """The names of the metrics that a step returns."""
     steps = observation.training.steps
     return ["loss", *steps[0].metrics] if isinstance(steps, tuple) and steps else ["loss"]
+
+
+def apart(lane: Traffic, leaves: tuple[LeafLayout, ...], collectives: Iterable[Collective]) -> str:
+    """Where what a reduction lacks is reduced over its axes one after the other, first as a broadcast copy."""
+    operation, axes = lane.lane
+    lacks = lane.budgeted - (lane.seen or 0)
+    alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
+    parts = {
+        entry.axes: entry.bytes
+        for entry in collectives
+        if entry.operation == operation and {*entry.axes} < {*axes} and entry.bytes and lacks > 0
+        if entry.bytes % lacks == 0
+    }
+    if not alike or {axis for part in parts for axis in part} != {*axes}:
+        return ""
+    how = " and ".join(f"{size:,} bytes over {'×'.join(part)}" for part, size in sorted(parts.items()))
+    return (
+        f"as much as the gradient of {' or '.join(alike[:3])}, which is reduced as {how}, where it is broadcast first: "
+        f"jax.lax.pcast(parameters, {axes}, to='varying') reduces it once, over all of them"
+    )
 
 
 def lacking(lane: Traffic, leaves: tuple[LeafLayout, ...], metrics: list[str]) -> str:

@@ -163,6 +163,10 @@ def _reductions(
         own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
         if count == 0:
             how = f"not reduced over {axis}, which splits the batch"
+            if elsewhere := sorted({other for each in own for other in each.lane[1]}):
+                both = (axis, *elsewhere)
+                how += f", but over {' and '.join(elsewhere)}; if a broadcast copy of it is, jax.lax.pcast(parameters, "
+                how += f"{both}, to='varying') reduces it once, over all"
         elif count < 1:
             how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
         elif count > 1:
@@ -227,7 +231,7 @@ def _stray(
         operation, axes, what = lane
         over = set(axes)
         if lane in together:
-            if operation != "reduce-scatter" and over <= theory.batch_axes:
+            if operation != "reduce-scatter" and over <= theory.batch_axes - tokens:
                 how = "mixes, as mixup" if what == "examples" else "compares, as a contrastive loss"
                 told = f"{operation} of {what} over {' and '.join(axes)}, which a loss {how} does"
                 questions.append(Question("step", f"{told}: intended?"))

@@ -1,6 +1,9 @@
 """What `meshproof adopt` takes tensors for that are neither parameters nor gradients of one reduction."""
 
+from dataclasses import replace
+
 from meshproof.adopting.budgets import shown_whole
+from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.seeing import Leaf
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, scalars
@@ -55,3 +58,16 @@ def test_gradients_that_are_scattered_and_shown_whole_are_asked_for():
     reduced = [Seen(("all-reduce", ("data",), "gradients"), (8, 8), 256, 1)]
     for gradients, moves in (({"w": whole, "u": split}, seen), ({"w": whole}, reduced), ({}, seen)):
         assert list(shown_whole(gradients, moves)) == []
+
+
+def test_what_moves_as_often_in_a_step_as_forward_is_of_examples():
+    """Inputs that are mixed are; activations whose gradients come back, or that move over another axis, are not."""
+    permuted = Seen(("collective-permute", ("data",), "activations"), (8, 16), 512, 1)
+    gathered = Seen(("all-gather", ("data",), "activations"), (64, 12), 3072, 1)
+    back = Seen(("reduce-scatter", ("data",), "activations"), (8, 12), 3072, 1)
+    for each in (permuted, gathered):
+        named = replace(each, lane=(*each.lane[:2], "examples"))
+        assert mixed([each], [each, each], {"data"}) == ([each], [each, each])
+        assert mixed([each], [each], {"data"}) == ([named], [named])
+        assert mixed([each], [each], {"model"}) == ([each], [each])
+        assert mixed([each], [each, back], {"data"}) == ([each], [each, back])

@@ -7,7 +7,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import hint, lacking, multiplied
+from suites.advice import apart, hint, lacking, multiplied
 from suites.test_zero_reduces_and_gathers_once import moments
 
 LEAVES = (
@@ -64,6 +64,25 @@ def test_what_is_missing_points_at_its_cause(seen, phases, words):
     of = {"gradients": 3072, "activations": 1536, "metrics": 12}
     [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, what, size) for what, size in of.items()])
     told = lacking(lane, LEAVES, ["loss", "rows"])
+    assert words in told if words else not told
+
+
+@pytest.mark.parametrize(
+    ("moved", "words"),
+    [
+        ({"data": 4096, "context": 1024}, "reduced as 1,024 bytes over context and 4,096 bytes over data, where it is"),
+        ({"data": 4096}, ""),
+        ({"data": 4096, "context": 1000}, ""),
+    ],
+)
+def test_a_copy_that_is_broadcast_first_is_told(moved, words):
+    """Of a table that is reduced over one axis as copies and over another as it is; of nothing else."""
+    both = ("data", "context")
+    seen = [Collective("all-reduce", (axis,), 1, 1, size, "f32", "all-reduce", "other") for axis, size in moved.items()]
+    seen.append(Collective("all-reduce", both, 1, 1, 3072, "f32", "all-reduce", "other"))
+    budget = [Communication("all-reduce", both, "gradients", 4096)]
+    lane = next(lane for lane in compare_traffic(seen, budget) if lane.lines)
+    told = apart(lane, LEAVES, seen)
     assert words in told if words else not told
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, Step, nest, spec_axes
 from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
+from meshproof.observing.nan_propagation import propagating
 from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
 from meshproof.observing.rounding import as_held, is_float
 from meshproof.observing.seen import NotSupported, Seen, Unseen
@@ -53,7 +54,8 @@ class Probe:
     comes then is judged: everything that a step has, or, ``coarse``, the loss and the auxiliary state. ``by_length``
     judges a parameter by the length of its update, or, where moments are kept, by the largest change in it: what is 0
     but for rounding, as the sum of an element's gradients may be, Adam makes anything of, up to its rate and of either
-    sign. ``ulps`` are those by which inputs are moved to see what rounding explains."""
+    sign. ``ulps`` are those by which inputs are moved to see what rounding explains. ``spoiled``: an example is not
+    finite, and what comes of it must not be lost."""
 
     what: str
     parameters: Leaves
@@ -63,6 +65,7 @@ class Probe:
     coarse: bool = False
     by_length: bool = False
     ulps: float = 1.0
+    spoiled: bool = False
 
 
 def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any) -> Iterator[Probe]:
@@ -82,8 +85,9 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     single = {path: value for path, value in parameters.items() if value.size == 1}
     yield Probe(how, times(parameters, LONGER) | single, (longer,), by_length=True, ulps=BY_ULPS)
     if any(map(is_float, several[0].values())):
-        yield Probe("a last example that is not finite", parameters, (not_finite(several[0], -1), *several[1:2]))
-        yield Probe("a first example that is not finite", parameters, (not_finite(several[0], 0), *several[1:2]))
+        for which, row in (("last", -1), ("first", 0)):
+            batches = (not_finite(several[0], row), *several[1:2])
+            yield Probe(f"a {which} example that is not finite", parameters, batches, spoiled=True)
     if case.contract.mask in several[0]:
         yield Probe(
             "a mask that leaves out most rows, and all of the last device's", parameters, (thinned(case, several[0]),)
@@ -111,10 +115,11 @@ def observe_probes(subject: Subject, start: Start) -> Seen[dict[str, Seen[tuple[
 def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
     """The steps that are judged."""
     state, steps = trainer.load(nest(probe.parameters)), []
+    train_step = propagating(trainer.train_step) if probe.spoiled else trainer.train_step
     for number, batch in enumerate(probe.batches):
         if number == probe.lead and probe.change:
             state = probe.change(state)
-        state, metrics = state_and_metrics(trainer.train_step(state, place(trainer, nest(batch))))
+        state, metrics = state_and_metrics(train_step(state, place(trainer, nest(batch))))
         if number >= probe.lead:
             steps.append(step_of(trainer, state, metrics, probe.coarse))
     if probe.by_length:

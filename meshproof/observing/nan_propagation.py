@@ -1,0 +1,41 @@
+"""Train steps in which what is not a number stays so.
+
+XLA:CPU hands sums of maxima to YNNPACK, which drops NaN: since jaxlib 0.10 ``x.max(1)`` of (32, 144) NaN is −inf, and
+``jax.jit(lambda x: jnp.maximum(x, 0).sum(1))(x)`` is 0, while of (32, 64) both are NaN. One device, which has all rows,
+so forgets an example that is not finite, and a mesh does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+WITHOUT_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def propagating(train_step: Any) -> Any:
+    """The step, compiled without YNNPACK where it can be; elsewhere as it is."""
+    try:
+        return _propagating(train_step)
+    except TypeError:  # it has no hash
+        return train_step
+
+
+@lru_cache(maxsize=4)
+def _propagating(train_step: Any) -> Callable[..., Any]:
+    programs: dict[Any, Callable[..., Any]] = {}
+
+    def step(state: Any, batch: Any) -> Any:
+        held, form = jax.tree.flatten((state, batch))
+        try:
+            kind = form, *((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in held)
+            if kind not in programs:
+                programs[kind] = train_step.lower(state, batch).compile(compiler_options=WITHOUT_YNNPACK)
+        except Exception:  # no stage of JAX's own, a leaf that is no array, a compiler that knows no such option
+            return train_step(state, batch)
+        return programs[kind](state, batch)
+
+    return step

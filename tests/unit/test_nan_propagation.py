@@ -1,0 +1,52 @@
+"""Steps in which what is not a number stays so, whatever XLA:CPU makes of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meshproof.observing.nan_propagation import propagating
+
+WIDE = np.full((32, 144), np.nan, np.float32)
+
+
+def summed(state, batch):
+    """A state, and the sum of what is above 0 in each row of a batch."""
+    return state, jnp.maximum(batch, 0).sum(1)
+
+
+def test_a_sum_of_maxima_keeps_nan():
+    """Of each shape that it is called with, in a step that donates its state."""
+    step = propagating(jax.jit(summed, donate_argnums=0))
+    for columns in (144, 64):
+        _, sums = step(jnp.zeros(8), WIDE[:, :columns])
+        assert np.isnan(sums).all()
+
+
+def test_without_it_xla_drops_nan():
+    """Should this fail, XLA:CPU keeps NaN: `propagating` may go."""
+    assert (jax.jit(summed)(0, WIDE)[1] == 0).all()
+
+
+class Unhashable:
+    """A step of an object that has no hash."""
+
+    __hash__ = None
+
+    def __call__(self, state, batch):
+        """Handed on."""
+        return summed(state, batch)
+
+
+@pytest.mark.parametrize("step", [summed, Unhashable()])
+def test_a_step_that_jax_does_not_compile_is_called_as_it_is(step):
+    """A function of Python, or an object."""
+    state, sums = propagating(step)({"name": "a word"}, np.ones((2, 3), np.float32))
+    assert state == {"name": "a word"}
+    assert sums.tolist() == [3, 3]
+
+
+def test_a_state_that_is_not_of_arrays_alone_is_left_to_the_step():
+    """As where part of it is static."""
+    step = jax.jit(lambda factor, batch: summed(float(factor) * batch, batch), static_argnums=0)
+    assert propagating(step)("2", np.ones((2, 3), np.float32))[0].tolist() == [[2, 2, 2]] * 2

@@ -35,10 +35,11 @@ def test_sharding_lowers_the_peak(case, cases, observation, observe_also, judge)
     """
     judge.budget("step")
     twins = [other for other in cases if is_data_parallel_twin(case, other)]
-    twin = judge.counterpart(twins[0] if twins else None, "data parallel form")
+    alike = (twin for twin in twins if shapes(observe_also(twin), judge) == shapes(observation, judge))
+    names = " and ".join(twin.id for twin in twins[:3])
+    lacks = f" with parameters of these shapes, which those of {names} have not," if twins else ""
+    twin = judge.counterpart(next(alike, None), f"data parallel form{lacks}")
     seen = observe_also(twin)
-    if shapes(observation, judge) != shapes(seen, judge):
-        judge.counterpart(None, f"data parallel form of parameters of these shapes, which those of {twin.id} have not,")
     own, whole = peak(observation.programs.step, judge), peak(seen.programs.step, judge)
     needs_size(case, whole, judge)
     judge.margin(own, whole)

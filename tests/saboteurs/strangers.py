@@ -266,6 +266,17 @@ class InfiniteFromStepFive(Sick):
         return jax.tree.map(lambda g: g / (state["optimizer"][0].count != 4), gradients)
 
 
+class LeavesRowsOut(Trainer):
+    """Trains on as many rows as its devices divide."""
+
+    name = "leaves_rows_out"
+
+    def shard_batch(self, batch: Any) -> Any:
+        """Of each field."""
+        rows = len(batch["x"]) // self.mesh.size * self.mesh.size
+        return super().shard_batch({name: field[:rows] for name, field in batch.items()})
+
+
 for kind in (
     WrongFromStepFour,
     WrongInStepSixteen,
@@ -283,3 +294,4 @@ plant_stranger(DriftsFromStepFive(), "NUM-6")
 plant_stranger(CompilesAtStepSix(), "CMP-1")
 plant_stranger(InfiniteFromStepFive(), "NUM-10")
 plant_stranger(RefusesWhatIsNotFinite())
+plant_stranger(LeavesRowsOut(), "ERR-1")

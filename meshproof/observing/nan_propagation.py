@@ -1,6 +1,6 @@
 """Train steps in which what is not a number stays so.
 
-XLA:CPU hands sums of maxima to YNNPACK, which drops NaN: since jaxlib 0.10 ``x.max(1)`` of (32, 144) NaN is −inf, and
+XLA:CPU hands sums of maxima to YNNPACK, which drops NaN: since jaxlib 0.10.2 ``x.max(1)`` of (32, 144) NaN is −inf, and
 ``jax.jit(lambda x: jnp.maximum(x, 0).sum(1))(x)`` is 0, while of (32, 64) both are NaN. One device, which has all rows,
 so forgets an example that is not finite, and a mesh does not.
 """

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from meshproof.observing.defaults.probe import probe
+from meshproof.observing.defaults.probe import first_cpu, probe
 
 VECTOR = jax.ShapeDtypeStruct((3,), jnp.int32)
 MATRIX = jax.ShapeDtypeStruct((2, 2), jnp.float32)
@@ -115,3 +115,9 @@ def empty_arrays() -> str:
 def checkpoint_policies() -> str:
     """type of ``jax.checkpoint_policies``"""
     return type(jax.checkpoint_policies).__name__
+
+
+@probe("jax", (">=0.10.2", "-inf"), ("<0.10.2", "nan"), kind="machine")
+def largest_of_nan() -> str:
+    """the largest of each row of 32 × 144 NaN on a CPU: YNNPACK, to which XLA hands what is as large, drops NaN"""
+    return str(float(jnp.full((32, 144), jnp.nan, device=first_cpu()).max(axis=1)[0]))

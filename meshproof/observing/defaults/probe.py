@@ -17,9 +17,9 @@ ABSENT = "absent"
 
 Package = Literal["jax", "flax"]
 
-Kind = Literal["value", "draw", "setting", "option"]
-"""What a function returns; what a stream draws; a setting of JAX, which changes other answers; or an option that a
-trainer may set on purpose, which changes no number of its own."""
+Kind = Literal["value", "draw", "setting", "option", "machine"]
+"""What a function returns; what a stream draws; a setting of JAX, which changes other answers; an option that a trainer
+may set on purpose, which changes no number of its own; or what a library of this processor returns."""
 
 ASKED: dict[Package, str] = {"jax": "0.12.0.1", "flax": "0.12.12"}
 """The newest versions that every probe was asked of."""
@@ -78,6 +78,14 @@ def probe(package: Package, *known: Known, kind: Kind = "value") -> Callable[[Ca
         return look
 
     return make
+
+
+def first_cpu() -> jax.Device:
+    """The first CPU device. Raises `CannotAskError` where JAX was told to use accelerators only."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError as error:
+        raise CannotAskError from error
 
 
 def usual_settings() -> AbstractContextManager[Any]:

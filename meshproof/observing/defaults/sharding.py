@@ -9,7 +9,7 @@ import jax
 from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from meshproof.observing.defaults.probe import CannotAskError, probe
+from meshproof.observing.defaults.probe import CannotAskError, first_cpu, probe
 
 
 def output_of(function: Callable[..., Any]) -> Any:
@@ -48,10 +48,7 @@ def specs_equal_tuples() -> bool:
 @probe("jax", (">=0.10.0", "cpu:0"), ("<0.10.0", "TFRT_CPU_0"))
 def cpu_device() -> str:
     """name of the first CPU device"""
-    try:
-        return str(jax.devices("cpu")[0])
-    except RuntimeError as error:  # where JAX was told to use accelerators only
-        raise CannotAskError from error
+    return str(first_cpu())
 
 
 @probe("jax", (">=0.8.0", "jit"), ("<0.8.0", "xla_pmap"))

@@ -61,7 +61,7 @@ def test_every_known_change_is_named_or_of_a_release_that_was_not_read():
 
 
 SILENT = {("jaxpr_constants", "0.8.0"), ("largest_of_nan", "0.10.2"), ("weight_norm_parameters", "0.12.1")}
-"""Changes that no notes name: a class of JAX had another name, and NNX had no such layer."""
+"""Changes that no notes name: a class of JAX had another name, XLA used another library, NNX had no such layer."""
 
 
 @pytest.mark.parametrize(

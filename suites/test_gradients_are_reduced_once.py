@@ -15,8 +15,8 @@ def test_gradients_are_reduced_once(case, observation, judge):
     batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
     metrics are reduced besides: scalars, norms of each parameter, and what the forward pass reduces, as each expert's
     share of the batch; and statistics of the batch where the auxiliary state has them: in the forward pass at most
-    twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the forward
-    pass.)"""
+    twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the forward pass;
+    or where the optimizer keeps them beside moments, as preconditioners, each once.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -50,19 +50,20 @@ def hold_statistics(case, observation, judge):
             sum(line.bytes for line in budget if (line.payload, line.axes) == ("statistics", axes))
             for budget in (judge.budget("forward"), case.contract.step)
         )
-        allowed = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge))
+        allowed = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge, "auxiliary"))
         source = "theory: floats of the auxiliary state that are no copies of parameters, each of them twice"
         judge.at_most("statistics in the budget of the forward pass", forward, allowed, "bytes", budgeted(source, axes))
-        source = f"theory: those of the forward pass in {passes} passes"
-        allowed = passes * forward * case.contract.microbatches
+        source = f"theory: those of the forward pass in {passes} passes, and what the optimizer keeps beside moments"
+        kept = sum(leaf.bytes_per_device for leaf in running(observation, judge, "optimizer_state"))
+        allowed = passes * forward * case.contract.microbatches + kept
         judge.at_most("statistics in the budget of the step", step, allowed, "bytes", budgeted(source, axes))
 
 
-def running(observation, judge):
-    """The leaves of the auxiliary state that can be statistics of a batch: no average of a parameter is one."""
+def running(observation, judge, part):
+    """The leaves of a part of the state that can be statistics: no average of a parameter is one."""
     layouts = observation.start.layouts
     copied = [(f"/{leaf.path}", leaf.shape) for leaf in judge.see(layouts.parameters)]
-    for leaf in judge.see(layouts.auxiliary):
+    for leaf in judge.see(getattr(layouts, part)):
         is_copy = any(f"/{leaf.path}".endswith(path) and leaf.shape == shape for path, shape in copied)
         if "float" in leaf.dtype and not is_copy:
             yield leaf

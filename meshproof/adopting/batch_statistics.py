@@ -1,7 +1,8 @@
 """Statistics of a batch, as those of BatchNorm: they have the shape of a bias and are reduced where its gradient is.
 
 What the auxiliary state averages can be reduced in the forward pass, at most twice its bytes (a variance has a mean of
-its own), and again in each later pass: as much as COM-2 admits. What is more is a second reduction of gradients.
+its own), and again in each later pass; and what the optimizer averages beside moments, as the preconditioners of
+Shampoo, once in a step: as much as COM-2 admits. What is more is a second reduction of gradients.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from meshproof.adopting.theory import Theory
 from meshproof.adopting.traffic import Lane, Seen, Shape, gradient_shapes
 
 
-def running(auxiliary: Mapping[str, Leaf] | None, parameters: Mapping[str, Leaf]) -> list[int]:
-    """The elements of every array of the auxiliary state that can be a statistic: no average of a parameter is one."""
+def running(part: Mapping[str, Leaf] | None, parameters: Mapping[str, Leaf]) -> list[int]:
+    """The elements of every array of a part of the state that can be a statistic: no average of a parameter is one."""
     copies = [(f"/{path}", leaf.shape) for path, leaf in parameters.items()]
     return [
         prod(leaf.shape)
-        for path, leaf in (auxiliary or {}).items()
+        for path, leaf in (part or {}).items()
         if leaf.shape and not any(f"/{path}".endswith(own) and leaf.shape == shape for own, shape in copies)
     ]
 
@@ -33,8 +34,10 @@ def in_forward(seen: list[Seen], sizes: list[int], batch_axes: set[str]) -> list
     return [_named(each) if each in found else each for each in seen]
 
 
-def in_step(theory: Theory, seen: list[Seen], forward: list[Seen] | None, sizes: list[int], passes: int) -> list[Seen]:
-    """What moves in a step, statistics apart from the gradients of their shape."""
+def in_step(
+    theory: Theory, seen: list[Seen], forward: list[Seen] | None, sizes: list[int], passes: int, kept: list[int]
+) -> list[Seen]:
+    """What moves in a step, statistics apart from the gradients of their shape. ``kept``: those of the optimizer."""
     alike: dict[tuple[Lane, Shape], list[Seen]] = {}
     for each in seen:
         alike.setdefault((each.lane, each.shape), []).append(each)
@@ -43,8 +46,9 @@ def in_step(theory: Theory, seen: list[Seen], forward: list[Seen] | None, sizes:
         whole = Seen(lane, shape, sum(each.bytes for each in of), sum(each.tensors for each in of))
         gradients = _gradients(theory, shape) if lane[2] == "gradients" else 0
         more = whole.tensors - gradients
-        once = _once(whole, forward, sizes) if _may_be(whole, sizes, theory.batch_axes) else 0
-        if 0 < more <= passes * once:
+        allowed = passes * _once(whole, forward, sizes) if _may_be(whole, sizes, theory.batch_axes) else 0
+        allowed += kept.count(prod(shape)) if _may_be(whole, kept, theory.batch_axes) else 0
+        if 0 < more <= allowed:
             size = whole.bytes // whole.tensors
             found += [replace(whole, bytes=size * gradients, tensors=gradients)] if gradients else []
             found.append(_named(replace(whole, bytes=size * more, tensors=more)))

@@ -46,8 +46,9 @@ class Budget:
     questions: tuple[Question, ...]
 
 
-def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget:
-    """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers."""
+def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: int) -> Budget:
+    """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers, and ``parts`` the number
+    of microbatches that its products show."""
     assert layouts.parameters is not None
     batch_axes = split_axes(layouts.batch, sight.mesh)
     exchanged = {
@@ -74,12 +75,12 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf]) -> Budget
         forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
         forward = [replace(each, lane=(*each.lane[:2], _in_forward(each, batch_axes))) for each in forward]
     seen = scalars(theory, vectors(seen, forward or ()), forward)
-    if sizes := running(sight.auxiliary, layouts.parameters):
-        forward = None if forward is None else in_forward(forward, sizes, batch_axes)
-        seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises)
+    sizes, kept = (running(part, layouts.parameters) for part in (sight.auxiliary, layouts.optimizer_state))
+    forward = None if forward is None else in_forward(forward, sizes, batch_axes)
+    seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
     microbatches = 1
     if layouts.batch is not None:
-        microbatches, seen = _reductions(theory, seen, forward, sight.frozen | read_in_part, questions)
+        microbatches, seen = _reductions(theory, seen, forward, parts, sight.frozen | read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
         split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)
@@ -142,9 +143,17 @@ def _used(
 
 
 def _reductions(
-    theory: Theory, seen: list[Seen], forward: list[Seen] | None, idle: frozenset[str], questions: list[Question]
+    theory: Theory,
+    seen: list[Seen],
+    forward: list[Seen] | None,
+    parts: int,
+    idle: frozenset[str],
+    questions: list[Question],
 ) -> tuple[int, list[Seen]]:
-    """The microbatches that the reductions show, and what must move where they contradict the layouts."""
+    """The microbatches that the reductions show, and what must move where they contradict the layouts.
+
+    As many reductions of each gradient as there are ``parts`` are theirs, and so they are with as many of each metric.
+    """
     counts = {
         (shape, axis): (of, theory.times(of, axis, seen))
         for shape, of in theory.classes()
@@ -153,8 +162,10 @@ def _reductions(
     }
     times = {count for _, count in counts.values()}
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
-    if len(times) == 1 and (k := min(times)) > 1 and k.denominator == 1 and scalars == k * once:
-        told = f"every gradient is reduced {spelled(k)}, taken for one reduction a microbatch; one after them would do"
+    if len(times) == 1 and (k := min(times)) > 1 and (k == parts or (k.denominator == 1 and scalars == k * once)):
+        told = (
+            f"every gradient is reduced {spelled(k)}, taken for one a microbatch (one after them would do), or a pass"
+        )
         questions.append(Question("step", f"{told}: intended?"))
         return int(k), seen
     asked: dict[str, list[str]] = {}

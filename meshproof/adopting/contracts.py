@@ -39,7 +39,8 @@ class Adoption:
 def adopt(sight: Sight) -> Adoption:
     """The contract of a trainer that was seen."""
     layouts, questions = of_layouts(sight)
-    budget = _budget(sight, layouts)
+    parts = _microbatches(sight)
+    budget = _budget(sight, layouts, parts)
     questions = [*questions, *budget.questions, *of_running(sight)]
     dtype, about = _compute_dtype(sight)
     contract = Contract(
@@ -52,7 +53,7 @@ def adopt(sight: Sight) -> Adoption:
         forward=budget.forward,
         step=budget.step,
         device_dimension=sight.device_dimension,
-        microbatches=max(budget.microbatches, _microbatches(sight)),
+        microbatches=max(budget.microbatches, parts),
         mask=_mask(sight),
         compute_dtype=dtype,
         rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
@@ -60,8 +61,8 @@ def adopt(sight: Sight) -> Adoption:
     return Adoption(sight.adapter, contract, (*questions, *about, *_masks_by_name(sight)))
 
 
-def _budget(sight: Sight, layouts: Layouts) -> Budget:
-    """Of both programs, where the step could be read."""
+def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
+    """Of both programs, where the step could be read; its products are those of so many microbatches."""
     if sight.step.unread:
         question = Question(
             "step", f"the compiled step cannot be read, so that nothing is promised: {sight.step.unread}"
@@ -73,7 +74,7 @@ def _budget(sight: Sight, layouts: Layouts) -> Budget:
     in_use = {
         path: without(leaf, gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
-    return judged(sight, layouts, in_use)
+    return judged(sight, layouts, in_use, parts)
 
 
 def _patterns(part: Mapping[str, Leaf] | None, avoid: frozenset[str] = frozenset()) -> dict[str, PartitionSpec] | None:

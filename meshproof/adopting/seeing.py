@@ -71,7 +71,8 @@ class Layouts:
 class Read:
     """One compiled program.
 
-    ``runs`` counts the products that a call runs, ``products`` are the types that those of its source multiply.
+    ``runs`` counts the products that a call runs, but for an optimizer's, ``products`` are the types that those of its
+    source multiply.
     """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
@@ -222,7 +223,8 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         written = lowered.as_text("hlo", debug_info=True) if hasattr(lowered, "as_text") else ""
         recomputes = "rematted_computation" in text
         narrow, kinds = (floats(written), _products(written)) if written else ((), ())
-        return Read(moved, narrow, host_transfers(text), aliased, products(text), kinds, recomputes, draws)
+        runs = products(text, differentiated=True) or products(text)
+        return Read(moved, narrow, host_transfers(text), aliased, runs, kinds, recomputes, draws)
     except HloError as error:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 

@@ -8,10 +8,12 @@ from meshproof.hlo.loops import trip_count
 from meshproof.hlo.module import CALLERS, Computation, Instruction
 from meshproof.hlo.order import check_order
 from meshproof.hlo.parser import parse
+from meshproof.hlo.phases import read_paths
 
 
-def products(text: str) -> int | None:
-    """Executions of ``dot``, ``convolution`` and the libraries' calls for them, in loops once for each iteration.
+def products(text: str, differentiated: bool = False) -> int | None:
+    """Executions of ``dot``, ``convolution`` and the libraries' calls for them, in loops once for each iteration; only
+    those of what is ``differentiated``, by their names, and of its derivatives: an optimizer may have others.
 
     None where the text does not tell how often one runs: in a loop of unknown trip count, or in one of several branches
     that do not run as many. Raises `HloError` for text that cannot be read.
@@ -19,11 +21,12 @@ def products(text: str) -> int | None:
     module = parse(text)
     with refuse_depth():
         check_order(module)
-        return _Counter().count(module.entry)
+        return _Counter(differentiated).count(module.entry)
 
 
 class _Counter:
-    def __init__(self) -> None:
+    def __init__(self, differentiated: bool) -> None:
+        self._differentiated = differentiated
         self._counts: dict[Computation, int | None] = {}
 
     def count(self, computation: Computation) -> int | None:
@@ -36,7 +39,8 @@ class _Counter:
     def _of(self, instruction: Instruction) -> int | None:
         opcode = instruction.opcode
         if opcode not in CALLERS:
-            return int(is_product(instruction))
+            counted = not self._differentiated or any("jvp(" in path for path in read_paths(instruction))
+            return int(counted and is_product(instruction))
         if opcode == "while":
             body, trips = self.count(instruction.callees["body"][0]), trip_count(instruction)
             return 0 if body == 0 else None if body is None or trips is None else body * trips

@@ -68,6 +68,29 @@ class Lamb(FSDP):
     step_moves = (*FSDP.step_moves[:3], moves("all-reduce", "metrics", (8,)))
 
 
+def whitened(decay=0.9):
+    """Divides each gradient by an average of its columns' products, as half a Shampoo."""
+
+    def init(w):
+        return {name: jnp.zeros((leaf.shape[1], leaf.shape[1]), leaf.dtype) for name, leaf in w.items()}
+
+    def update(gradients, products, w=None):
+        kept = {name: decay * products[name] + (1 - decay) * g.T @ g for name, g in gradients.items()}
+        inverse = {name: jnp.linalg.inv(jnp.eye(len(k), dtype=k.dtype) + k) for name, k in kept.items()}
+        return {name: g @ inverse[name] for name, g in gradients.items()}, kept
+
+    return optax.GradientTransformation(init, update)
+
+
+class Whitened(FSDP):
+    """An optimizer with statistics of its own, to which every device adds those of its rows."""
+
+    name = "fsdp_whitened"
+    optimizer = optax.chain(whitened(), optax.trace(0.9), optax.scale(-1e-1))
+    moments = {"0/*": P(), "*": P("data")}
+    step_moves = (*FSDP.step_moves[:3], moves("all-reduce", "statistics", (32, 32), (8, 8)))
+
+
 class Model(FSDP, LanguageModel):
     """Norms of every parameter, for the clip and for the trust ratio: more scalars than a step has metrics."""
 
@@ -197,6 +220,7 @@ def strategies():
             Zero1,
             FSDP,
             Lamb,
+            Whitened,
             Model,
             Deep,
             DeepRecomputed,

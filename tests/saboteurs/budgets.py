@@ -109,8 +109,10 @@ plant(
 )
 ALL = sum(prod(shape) for _, shape in leaves(MLP().shapes)) * 4
 TWICE = {"loss_and_gradients": synchronize_by(each(twice))}
-AS_METRICS = Communication("all-reduce", ("data",), "metrics", ALL)
-plant("reduced_twice_as_metrics", admitting(step=AS_METRICS), data_parallel_shard_map.PAGE, DATA, "COM-2", **TWICE)
+AS_METRICS, AS_STATISTICS = (Communication("all-reduce", ("data",), what, ALL) for what in ("metrics", "statistics"))
+for line in (AS_METRICS, AS_STATISTICS):
+    name = f"reduced_twice_as_{line.payload}"
+    plant(name, admitting(step=line), data_parallel_shard_map.PAGE, DATA, "COM-2", **TWICE)
 plant(
     "reduced_twice_as_metrics_of_the_forward_pass",
     admitting(forward=AS_METRICS, step=AS_METRICS),

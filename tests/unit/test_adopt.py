@@ -267,17 +267,23 @@ def test_statistics_stand_apart_from_gradients_of_their_shape():
     assert forward == [reduced("statistics", 2), reduced("metrics", 1, ())]
     seen = [*[reduced("gradients", 1)] * 4, reduced("metrics", 1, ())]
     expected = [reduced("gradients", 1), reduced("statistics", 3), reduced("metrics", 1, ())]
-    assert in_step(SPLIT_BATCH, seen, forward, sizes, 2) == expected
-    assert in_step(SPLIT_BATCH, seen, None, sizes, 2) == expected, "where the forward pass is not shown"
+    assert in_step(SPLIT_BATCH, seen, forward, sizes, 2, []) == expected
+    assert in_step(SPLIT_BATCH, seen, None, sizes, 2, []) == expected, "where the forward pass is not shown"
     [joined] = in_forward([reduced("activations", 1, (64,))], sizes, {"data"})
     assert joined == reduced("statistics", 1, (64,))
+
+
+def test_what_an_optimizer_keeps_beside_moments_is_reduced_once():
+    """As a preconditioner; twice is a second reduction of something else."""
+    for seen, moved in ((1, [reduced("statistics", 1)]), (2, [reduced("activations", 2)])):
+        assert in_step(SPLIT_BATCH, [reduced("activations", seen)], [], [], 2, [32]) == moved
 
 
 def test_what_no_statistic_explains_stays_a_gradient():
     """More than each pass reduces, no forward pass that reduces any, and what is gathered."""
     sizes, forward = [32], [reduced("statistics", 1)]
     for seen, once in (([reduced("gradients", 4)], forward), ([reduced("gradients", 2)], [])):
-        assert in_step(SPLIT_BATCH, seen, once, sizes, 2) == seen
+        assert in_step(SPLIT_BATCH, seen, once, sizes, 2, []) == seen
     many = [reduced("activations", 3)]
     assert in_forward(many, sizes, {"data"}) == many
     assert in_forward([reduced("activations", 1)], sizes, {"model"}) == [reduced("activations", 1)]

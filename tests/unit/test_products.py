@@ -36,6 +36,12 @@ def test_products_are_counted_as_often_as_they_run(function, count):
     assert products(compiled(function)) == count
 
 
+def test_products_of_an_optimizer_are_told_apart():
+    """Of what is differentiated there are three, forward and back; two more are of its gradient."""
+    text = compiled(lambda x: jnp.linalg.matrix_power(jax.grad(lambda w: jnp.sum(jnp.tanh(w @ w)))(x), 3))
+    assert (products(text), products(text, differentiated=True)) == (5, 3)
+
+
 def test_unknown_counts_are_unknown():
     """In a loop that ends when it likes, or in one of two branches that differ, nobody knows how many run."""
     until = compiled(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 1, lambda y: jnp.tanh(y @ y) + 1, x))

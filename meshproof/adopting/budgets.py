@@ -64,7 +64,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
         in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
     of = weights(layouts.parameters, layouts.optimizer_state, in_use)
     gradients = layouts.gradients or {}
-    theory = Theory(sight.mesh, of, batch_axes, gradients)
+    theory = Theory(sight.mesh, of, batch_axes, gradients, sight.frozen)
     scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
     moved, of_tables, read_in_part = tables(sight.step.moved, of, sight.mesh, batch_axes, tokens)
     seen, unsaid = sorted_out(moved, of, sight.mesh, batch_axes, scattered)
@@ -80,7 +80,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
     seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
     microbatches = 1
     if layouts.batch is not None:
-        microbatches, seen = _reductions(theory, seen, forward, parts, sight.frozen | read_in_part, questions)
+        microbatches, seen = _reductions(theory, seen, forward, parts, read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
         split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)
@@ -147,7 +147,7 @@ def _reductions(
     seen: list[Seen],
     forward: list[Seen] | None,
     parts: int,
-    idle: frozenset[str],
+    read_in_part: frozenset[str],
     questions: list[Question],
 ) -> tuple[int, list[Seen]]:
     """The microbatches that the reductions show, and what must move where they contradict the layouts.
@@ -158,7 +158,7 @@ def _reductions(
         (shape, axis): (of, theory.times(of, axis, seen))
         for shape, of in theory.classes()
         for axis in sorted(theory.reduced(of[0]))
-        if not {weight.path for weight in of} <= idle
+        if not {weight.path for weight in of} <= read_in_part
     }
     times = {count for _, count in counts.values()}
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))

@@ -16,16 +16,19 @@ REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 @dataclass(frozen=True)
 class Theory:
-    """What the layouts imply: parameters with their layouts, and the mesh axes that split batches and gradients."""
+    """What the layouts imply: parameters with their layouts, and the mesh axes that split batches and gradients. The
+    gradient of a ``frozen`` one is not reduced, for nobody needs it."""
 
     mesh: dict[str, int]
     weights: list[Weight]
     batch_axes: set[str]
     gradients: dict[str, Leaf]
+    frozen: frozenset[str] = frozenset()
 
     def reduced(self, weight: Weight) -> set[str]:
         """The axes over which its gradient is reduced: those of the batch that do not split it in use."""
-        return self.batch_axes - {axis for axes in weight.in_use for axis in axes}
+        own = {axis for axes in weight.in_use for axis in axes}
+        return set() if weight.path in self.frozen else self.batch_axes - own
 
     def scattered(self, weight: Weight) -> set[str]:
         """Those of them that split the gradient."""

@@ -71,3 +71,14 @@ def test_what_moves_as_often_in_a_step_as_forward_is_of_examples():
         assert mixed([each], [each], {"data"}) == ([named], [named])
         assert mixed([each], [each], {"model"}) == ([each], [each])
         assert mixed([each], [each, back], {"data"}) == ([each], [each, back])
+
+
+def test_frozen_parameters_of_a_trained_ones_shape_have_no_gradient():
+    """As the base of low-rank adapters: the one gradient of that shape is reduced once."""
+    leaf, seen = Leaf((8, 8), 4, ()), [Seen(("all-reduce", ("data",), "gradients"), (8, 8), 256, 1)]
+    of = weights({"base": leaf, "trained": leaf}, None, {})
+    theory = Theory({"data": 8}, of, {"data"}, {}, frozenset({"base"}))
+    assert [[weight.path for weight in of] for _, of in theory.classes()] == [["base"], ["trained"]]
+    assert theory.times([of[1]], "data", seen) == 1
+    assert theory.reduced(of[0]) == set()
+    assert list(theory.in_theory(of[0])) == []

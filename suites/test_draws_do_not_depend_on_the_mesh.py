@@ -5,7 +5,7 @@ import pytest
 
 from meshproof.measures.numerics import MULTIPLE, agree, norm
 from meshproof.observing.draws import KEYS
-from meshproof.observing.key_streams import again, drawn_twice, moves_on
+from meshproof.observing.key_streams import again, drawn_twice, left_behind, moves_on
 from meshproof.observing.seen import NotSupported
 
 from .advice import multiplied
@@ -161,9 +161,16 @@ def test_no_key_is_used_twice(observation, judge):
 
 @pytest.mark.clause("NUM-9", applies=draws)
 def test_no_key_is_used_in_two_steps(observation, judge):
-    """A step MUST NOT draw by a key that another device, or another layer, has drawn by in an earlier step. (Keys that
-    are added up come again: device 1 of step 1 has that of device 0 of step 2.)"""
-    if found := again(judge.see(observation.draws.keys)):
+    """A step MUST NOT draw by a key that another device, or another layer, has drawn by in an earlier step, and no
+    device by those of every step, where others draw by new ones. (Keys that are added up come again: device 1 of step 1
+    has that of device 0 of step 2.)"""
+    keys = judge.see(observation.draws.keys)
+    if behind := left_behind(keys):
+        told_of = (
+            f"each step: expected new keys on every device, saw {told(behind)} by the same keys in all steps, where "
+        )
+        judge.fail([f"{told_of}other devices draw by new ones; fold the step's number in on every device"])
+    if found := again(keys):
         earlier, later, before, after = found
         judge.fail(
             [

@@ -116,7 +116,7 @@ def again(steps: Sequence[Drawn]) -> tuple[int, int, Draw, Draw] | None:
     What a place draws by the same keys in all steps is constant, and no matter here.
     """
     by_place = [_by_place(step) for step in steps]
-    still = {at for at, of in by_place[0].items() if all(step.get(at, {}).keys() == of.keys() for step in by_place)}
+    still = _still(by_place)
     moving = [{at: of for at, of in step.items() if at not in still} for step in by_place]
     for later, after in enumerate(moving):
         for earlier, before in enumerate(moving[:later]):
@@ -125,6 +125,15 @@ def again(steps: Sequence[Drawn]) -> tuple[int, int, Draw, Draw] | None:
                 for key in sorted(after[at].keys() & were.keys()):
                     return earlier, later, were[key], after[at][key]
     return None
+
+
+def left_behind(steps: Sequence[Drawn]) -> Draw | None:
+    """A draw that a device makes by the same keys in every step, where others make it by new ones."""
+    by_place = [_by_place(step) for step in steps]
+    still = _still(by_place)
+    moved = {place for place, _ in by_place[0].keys() - still}
+    behind = sorted((place, device) for place, device in still if place in moved)
+    return next(iter(by_place[0][behind[0]].values())) if behind else None
 
 
 def drawn_twice(step: Drawn) -> bool:
@@ -155,6 +164,11 @@ def _by_place(step: Drawn) -> dict[tuple[int, int], dict[bytes, Draw]]:
     for draw in step:
         found.setdefault((draw.place, draw.device), {})[draw.key] = draw
     return found
+
+
+def _still(by_place: Sequence[Mapping[tuple[int, int], Mapping[bytes, Draw]]]) -> set[tuple[int, int]]:
+    """The places and devices that draw by the same keys in every step."""
+    return {at for at, of in by_place[0].items() if all(step.get(at, {}).keys() == of.keys() for step in by_place)}
 
 
 def _device() -> jax.Array | np.int32:

@@ -19,12 +19,14 @@ class Adds(Drops):
     name = "healthy_folds_twice"
     moves_on = False
     adds = False
+    last_stays = False
 
     def both(self, state: Any, batch: Any) -> Any:
         """Loss and gradients."""
 
         def local(w: Any, key: Any, count: Any, batch: Any) -> Any:
             device = jax.lax.axis_index("data")
+            count = jnp.where(self.last_stays & (device == 7), 0, count)
             own = jax.random.fold_in(key, count + device if self.adds else count)
             own = own if self.adds else jax.random.fold_in(own, device)
             return jax.lax.pmean(jax.value_and_grad(self.dropped)(w, batch, own), "data")
@@ -118,6 +120,7 @@ class Tensor(Drops):
 
 plant_stranger(Adds())
 plant_stranger(drops("drops_along_devices", Adds, adds=True), "NUM-9")
+plant_stranger(drops("last_device_draws_alike", Adds, last_stays=True), "NUM-9")
 plant_stranger(AddsLayers())
 plant_stranger(drops("drops_along_layers", AddsLayers, adds=True), "NUM-9")
 plant_stranger(Tensor())

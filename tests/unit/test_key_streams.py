@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshproof.observing.key_streams import Draw, again, as_on_one_device, drawn, drawn_twice, moves_on
+from meshproof.observing.key_streams import Draw, again, as_on_one_device, drawn, drawn_twice, left_behind, moves_on
 from meshproof.observing.seen import NotSupported
 
 DEVICES = 4
@@ -35,6 +35,22 @@ def test_a_key_that_comes_again_is_found(steps, found):
     """In the step and on the device that has it again; what a place always draws is constant."""
     seen = again(steps)
     assert (seen and (*seen[:2], seen[2].device, seen[3].device)) == found
+
+
+@pytest.mark.parametrize(
+    ("steps", "device"),
+    [
+        (keys({(0, 0): [1], (0, 1): [2]}, {(0, 0): [3], (0, 1): [4]}), None),
+        (keys({(0, 0): [1], (0, 1): [2]}, {(0, 0): [3], (0, 1): [2]}), 1),
+        (keys({(0, 0): [1], (0, 1): [2]}, {(0, 0): [1], (0, 1): [2]}), None),
+        (keys({(0, 0): [1], (1, 0): [5]}, {(0, 0): [1], (1, 0): [6]}), None),
+    ],
+    ids=["all move on", "one stays", "a constant draw", "a constant draw beside another"],
+)
+def test_a_device_that_is_left_behind_is_found(steps, device):
+    """Where others draw by new keys at the same place."""
+    behind = left_behind(steps)
+    assert (behind and behind.device) == device
 
 
 def test_steps_are_told_apart_by_their_keys():

@@ -23,11 +23,11 @@ from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import Traffic, compare_traffic, is_listed_as_sum, is_sum_of_shards
+from meshproof.measures.traffic import SCALARS, Traffic, compare_traffic, is_listed_as_sum, is_sum_of_shards
 from meshproof.measures.verdicts import unequal
 from meshproof.observing.observation import Observation
 
-from .applicability import axes_of, data_axes, exchanges_tokens, rematerialises
+from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rematerialises
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
@@ -104,7 +104,16 @@ class Theory:
                 for one in self.parameters
                 if axis in one.reduced
             ]
-            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, absent=self.put_together(axis))
+            absent = self.put_together(axis) + self.of_sums(axis)
+            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, absent=absent)
+
+    def of_sums(self, axis: str) -> int:
+        """The bytes that gradients may lack over an axis, because a loss multiplies what is summed by a parameter, as
+        by a task's weight: then its gradient is whole. A compiler that writes the collectives leaves out no other. Of a
+        trainer that brings a truth it is known whether one does."""
+        small = [one.bytes for one in self.parameters if axis in one.reduced and one.bytes <= SCALARS]
+        may = own_judge(self.case) and not self.case.contract.explicit
+        return min(sum(small), SCALARS) if may else 0
 
     def put_together(self, axis: str) -> int:
         """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put

@@ -13,7 +13,10 @@ from .applicability import both, distributed, in_float32, keeps_auxiliary
 def judge_part(part, case, observation, truth, judge):
     """Judge one part of the state after every step."""
     judge.needs(case, part)
-    steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
+    seen = judge.see(observation.training.steps)
+    if not any(getattr(step, part) for step in (*seen, *truth.value.steps)):
+        judge.see(NotSupported(f"the {part.replace('_', ' ')} has no leaves, of the run or of its truth"))
+    steps = zip(seen, truth.value.steps, truth.rounding.steps, strict=True)
     what, zero = part.replace("_", " "), cancelled(truth)
     judge.numbers(
         judge_leaves(*(getattr(of, part) for of in step), f"{what} after step {number}", cancelled=zero)

@@ -1,8 +1,9 @@
 """Statistics of a batch, as those of BatchNorm: they have the shape of a bias and are reduced where its gradient is.
 
 What the auxiliary state averages can be reduced in the forward pass, at most twice its bytes (a variance has a mean of
-its own), and again in each later pass; and what the optimizer averages beside moments, as the preconditioners of
-Shampoo, once in a step: as much as COM-2 admits. What is more is a second reduction of gradients.
+its own), and again in each later pass, or in the step alone, as a codebook's counts; and what the optimizer averages
+beside moments, as the preconditioners of Shampoo, once in a step: as much as COM-2 admits. What is more is a second
+reduction of gradients.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def in_step(
         whole = Seen(lane, shape, sum(each.bytes for each in of), sum(each.tensors for each in of))
         gradients = _gradients(theory, shape) if lane[2] == "gradients" else 0
         more = whole.tensors - gradients
-        allowed = passes * _once(whole, forward, sizes) if _may_be(whole, sizes, theory.batch_axes) else 0
+        allowed = 0
+        if _may_be(whole, sizes, theory.batch_axes):
+            own = lane[2] == "activations" and sum(prod(shape) in (size, 2 * size) for size in sizes)
+            allowed = passes * _once(whole, forward, sizes) or own
         allowed += kept.count(prod(shape)) if _may_be(whole, kept, theory.batch_axes) else 0
         if 0 < more <= allowed:
             size = whole.bytes // whole.tensors

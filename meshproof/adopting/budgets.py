@@ -32,7 +32,7 @@ from meshproof.adopting.traffic import (
     weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
-from meshproof.measures.traffic import between_examples, metrics_allowed
+from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,12 @@ def _reductions(
     for (_, axis), (of, count) in counts.items():
         shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
         own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
+        if count == 0 and all(prod(weight.shape) * weight.itemsize <= SCALARS for weight in of):
+            told = (
+                f"gradients of {named([weight.path for weight in of])}: not reduced over {axis}, as those of sums are"
+            )
+            questions.append(Question("step", f"{told}, which a loss multiplies by it: intended?"))
+            continue
         if count == 0:
             how = f"not reduced over {axis}, which splits the batch"
             if elsewhere := sorted({other for each in own for other in each.lane[1]}):
@@ -259,6 +265,8 @@ def _stray(
             continue
         found.add(lane)
         told = f"{operation} of {what} over {'×'.join(axes)}, {why}"
+        if what == "activations" and lane not in {each.lane for each in forward}:
+            told += "; what the auxiliary state alone keeps of it, as a queue does, is `statistics`"
         questions.append(Question("step", f"{told}: intended?"))
     return found
 

@@ -20,6 +20,9 @@ from meshproof.contract import ELEMENT_TYPES, Contract, spec_axes
 LEAST, MOST = 2, 3
 """Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
 
+MASKS = ("mask", "valid", "count", "weight", "keep", "pad")
+"""What a mask is called."""
+
 WIDE = 32
 """Bits of float32."""
 
@@ -58,7 +61,7 @@ def adopt(sight: Sight) -> Adoption:
         compute_dtype=dtype,
         rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
     )
-    return Adoption(sight.adapter, contract, (*questions, *about, *_masks_by_name(sight)))
+    return Adoption(sight.adapter, contract, (*questions, *about, *masks(sight)))
 
 
 def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
@@ -91,9 +94,12 @@ def _mask(sight: Sight) -> str | None:
     return None
 
 
-def _masks_by_name(sight: Sight) -> tuple[Question, ...]:
-    """A question on fields of 0 and 1 that are called masks, and are no truth values."""
-    return tuple(
+def masks(sight: Sight) -> tuple[Question, ...]:
+    """Questions on a mask that has the name of something else, and on fields of 0 and 1 that are called masks."""
+    mask = _mask(sight)
+    unnamed = [mask] if mask and not any(word in mask.lower() for word in MASKS) else []
+    asked = [Question("mask", f"{field}: taken for the mask, as some of it is false: intended?") for field in unnamed]
+    return *asked, *(
         Question("batch", f"{field}: called a mask, and of numbers: if it is one, say mask={field!r}: intended?")
         for field, value in sight.host_batch.items()
         if "mask" in field and value.dtype != np.bool_ and set(np.unique(value)) == {0, 1}

@@ -114,12 +114,13 @@ class Sight:
 
     @cached_property
     def frozen(self) -> frozenset[str]:
-        """The parameters that three steps leave as they were."""
+        """The parameters that three steps leave as they were, if they change others: a rate may begin at 0."""
         steps = self.training.steps
         if not isinstance(steps, tuple):
             return frozenset()
         first, last = self.start, steps[-1].parameters
-        return frozenset(path for path, value in first.items() if path in last and np.array_equal(value, last[path]))
+        still = frozenset(path for path, value in first.items() if path in last and np.array_equal(value, last[path]))
+        return still if still < first.keys() else frozenset()
 
 
 def see(adapter: Adapter) -> Sight:

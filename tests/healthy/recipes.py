@@ -118,7 +118,20 @@ class Classifies(DataParallel):
         return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
 
 
+class Uncertain(DataParallel):
+    """Weighs its loss by how sure it is, which it learns: that gradient is of a mean, and nothing is left to reduce.
+    Its optimizer keeps nothing."""
+
+    name, model = "uncertain", "weighed_mlp"
+    shapes = DataParallel.shapes | {"doubt": (1,)}
+    optimizer, moments = optax.sgd(1e-2), {}
+
+    def mean_loss(self, w, batch):
+        """The likelihood of a normal distribution."""
+        return jnp.sum(jnp.exp(-w["doubt"])) * super().mean_loss(w, batch) + jnp.sum(w["doubt"])
+
+
 def strategies():
     """All of them."""
-    kinds = (Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated)
+    kinds = (Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated, Uncertain)
     return [*(kind() for kind in kinds), Classifies(seed=38)]

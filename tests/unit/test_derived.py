@@ -23,13 +23,14 @@ EXCHANGING = [case for case in DERIVED if exchanges_tokens(case)]
 NARROW = [case for case in DERIVED if mixed(case)]
 
 
-def promising(case, **promises):
+def promising(case, single_device=None, **promises):
     """The case, with another contract."""
-    strategy = SimpleNamespace(network=case.strategy.network, contract=replace(case.contract, **promises))
+    contract = replace(case.contract, **promises)
+    strategy = SimpleNamespace(network=case.strategy.network, contract=contract, single_device=single_device)
     return Case(case.id, strategy, case.mesh, case.target)
 
 
-def problems(case, dtype="f32", width=4):
+def problems(case, dtype="f32", width=4, single_device=None):
     """What theory says of a case whose step moves, in this dtype, as many elements as its budget lists in float32."""
     budget = tuple(line for line in case.contract.step if line.payload != "metrics")
     moved = [
@@ -45,7 +46,7 @@ def problems(case, dtype="f32", width=4):
         programs=SimpleNamespace(step=SimpleNamespace(collectives=moved)),
     )
     judge = Judge(Record("", "COM-2", "", case.id), "")
-    derived = theory(promising(case, step=budget), seen, judge)
+    derived = theory(promising(case, single_device, step=budget), seen, judge)
     return [*derived.reductions(), *derived.gathers(), *derived.scatters()]
 
 
@@ -153,3 +154,13 @@ def test_absent_truths_are_not_equal():
     """Two trainers that bring none are no twins: one may have another optimizer, and be healthy."""
     one, other = (Case("", odd(variant=variant), {"data": 1}, "cpu") for variant in ("accumulated", ""))
     assert not share_truth(one, other)
+
+
+def test_a_gradient_of_sums_alone_is_whole():
+    """Of a few numbers, where a compiler writes the collectives; by hand each gradient is reduced."""
+    case = next(case for case in DERIVED if case.id == "data_parallel-jax-mlp@data=8")
+    [gradients] = [line for line in case.contract.step if line.payload == "gradients"]
+    for lacking, explicit, passes in ((40, False, True), (40, True, False), (72, False, False)):
+        less = promising(case, step=(replace(gradients, bytes=gradients.bytes - lacking),), explicit=explicit)
+        assert problems(less)
+        assert bool(problems(less, single_device=True)) is not passes

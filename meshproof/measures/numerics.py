@@ -100,7 +100,7 @@ def judge_trajectory(
 ) -> tuple[Verdict, ...]:
     """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
 
-    First the gradients of step 1, then for each step the loss, the optimizer state and the parameters.
+    First the gradients of step 1, then for each step the loss, the optimizer state, if any is kept, and the parameters.
     Raises ``ValueError`` if the numbers of steps differ.
     """
     true, rounding, zero = reference.value, reference.rounding, cancelled(reference)
@@ -109,11 +109,10 @@ def judge_trajectory(
     verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous, zero)]
     for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
         state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
-        verdicts += [
-            judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous),
-            judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero),
-            judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero),
-        ]
+        verdicts.append(judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous))
+        if saw.optimizer_state or is_.optimizer_state:
+            verdicts.append(judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero))
+        verdicts.append(judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero))
     return tuple(verdicts)
 
 

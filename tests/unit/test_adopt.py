@@ -4,7 +4,6 @@ import ast
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import product
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshproof.adopting.adapter import Adapter, spelled_spec
 from meshproof.adopting.batch_statistics import in_forward, in_step, running
-from meshproof.adopting.contracts import Adoption, masks
+from meshproof.adopting.contracts import Adoption
 from meshproof.adopting.parts import find_parts
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
@@ -294,11 +293,3 @@ def test_what_no_statistic_explains_stays_a_gradient():
     many = [reduced("activations", 3)]
     assert in_forward(many, sizes, {"data"}) == many
     assert in_forward([reduced("activations", 1)], sizes, {"model"}) == [reduced("activations", 1)]
-
-
-def test_a_field_of_truth_values_by_another_name_is_asked_for():
-    """As resets of a recurrent state; and one of numbers that is called a mask."""
-    some = np.array([True, False])
-    batches = ({"valid": some}, {"reset": some}, {"reset": some | True}, {"pad_mask": some.astype(np.float32)})
-    told = [[each.text.partition(":")[0] for each in masks(SimpleNamespace(host_batch=batch))] for batch in batches]
-    assert told == [[], ["reset"], [], ["pad_mask"]]

@@ -1,8 +1,12 @@
 """What `meshproof adopt` takes tensors for that are neither parameters nor gradients of one reduction."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
 
 from meshproof.adopting.budgets import shown_whole
+from meshproof.adopting.contracts import masks
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.seeing import Leaf
 from meshproof.adopting.tables import tables
@@ -82,3 +86,11 @@ def test_frozen_parameters_of_a_trained_ones_shape_have_no_gradient():
     assert theory.times([of[1]], "data", seen) == 1
     assert theory.reduced(of[0]) == set()
     assert list(theory.in_theory(of[0])) == []
+
+
+def test_a_field_of_truth_values_by_another_name_is_asked_for():
+    """As resets of a recurrent state; and one of numbers that is called a mask."""
+    some = np.array([True, False])
+    batches = ({"valid": some}, {"reset": some}, {"reset": some | True}, {"pad_mask": some.astype(np.float32)})
+    told = [[each.text.partition(":")[0] for each in masks(SimpleNamespace(host_batch=batch))] for batch in batches]
+    assert told == [[], ["reset"], [], ["pad_mask"]]

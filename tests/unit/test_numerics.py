@@ -184,6 +184,17 @@ def test_a_trajectory_is_judged_in_the_order_of_computation():
         judge_trajectory(Trajectory(leaf, value.steps[:1]), ReferenceTrajectory(value, rounding))
 
 
+def test_an_optimizer_that_keeps_nothing_is_not_judged():
+    """As plain SGD; one that keeps nothing where its truth does has lost it."""
+    leaf, none = {"w": np.ones(2)}, {"w": np.full(2, 1e-7)}
+    kept, empty = (Trajectory(leaf, (Step(1.0, leaf, state),)) for state in (leaf, {}))
+    rounding = Trajectory(none, (Step(1e-7, none, none),))
+    parts = {verdict.part: verdict.passed for verdict in judge_trajectory(empty, ReferenceTrajectory(empty, rounding))}
+    assert parts == dict.fromkeys(("gradients of step 1", "loss of step 1", "parameters after step 1"), True)
+    *_, state, _ = judge_trajectory(empty, ReferenceTrajectory(kept, rounding))
+    assert not state.passed
+
+
 KEY = "attention/key/bias"
 """A bias that the softmax takes out again: its gradient is 0, and what float32 has of it is rounding."""
 

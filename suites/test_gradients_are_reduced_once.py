@@ -1,5 +1,7 @@
 """Gradients are reduced once: not left out, not twice, not over another axis."""
 
+from math import prod
+
 import pytest
 
 from meshproof.measures.traffic import NORMS, SCALARS, metrics_allowed
@@ -16,8 +18,9 @@ def test_gradients_are_reduced_once(case, observation, judge):
     metrics are reduced besides: scalars, norms of each parameter, and what the forward pass reduces, as each expert's
     share of the batch; and statistics of the batch where the auxiliary state has them: in the forward pass at most
     twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the forward pass,
-    or twice in the step alone; or where the optimizer keeps them beside moments, as preconditioners, each once. Where a
-    compiler writes the collectives, parameters of up to 64 bytes may have a gradient of sums alone.)"""
+    or twice in the step alone, or once to be gathered; or where the optimizer keeps them beside moments, as
+    preconditioners, each once. Where a compiler writes the collectives, parameters of up to 64 bytes may have a
+    gradient of sums alone.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -44,23 +47,37 @@ def hold_metrics(case, observation, judge, line):
 
 
 def hold_statistics(case, observation, judge):
-    """What is budgeted as statistics is no second reduction of gradients: the forward pass moves as much, and none."""
-    passes = 2 + case.contract.rematerialises
-    for axes in dict.fromkeys(line.axes for line in case.contract.step if line.payload == "statistics"):
+    """What is budgeted as statistics is no second reduction of gradients: the state keeps as much beside parameters."""
+    for lane in dict.fromkeys(
+        (line.operation, line.axes) for line in case.contract.step if line.payload == "statistics"
+    ):
         forward, step = (
-            sum(line.bytes for line in budget if (line.payload, line.axes) == ("statistics", axes))
+            sum(line.bytes for line in budget if (line.operation, line.axes, line.payload) == (*lane, "statistics"))
             for budget in (judge.budget("forward"), case.contract.step)
         )
-        twice = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge, "auxiliary"))
-        source = "theory: floats of the auxiliary state that are no copies of parameters, each of them twice"
-        judge.at_most("statistics in the budget of the forward pass", forward, twice, "bytes", budgeted(source, axes))
-        source = (
-            f"theory: those of the forward pass in {passes} passes, or else {source.removeprefix('theory: ')}; and "
-        )
-        source += "what the optimizer keeps beside moments"
-        kept = sum(leaf.bytes_per_device for leaf in running(observation, judge, "optimizer_state"))
-        allowed = (passes * forward or twice) * case.contract.microbatches + kept
-        judge.at_most("statistics in the budget of the step", step, allowed, "bytes", budgeted(source, axes))
+        bounds = gathered(observation, judge) if lane[0] == "all-gather" else reduced(case, observation, judge, forward)
+        for what, moved, (allowed, source) in zip(("forward pass", "step"), (forward, step), bounds, strict=True):
+            told = f"theory: {source}; budget: statistics over {'×'.join(lane[1])}"
+            judge.at_most(f"statistics in the budget of the {what}", moved, allowed, "bytes", told)
+
+
+def gathered(observation, judge):
+    """The bytes of statistics that a forward pass and a step may gather, each with its source."""
+    leaves = judge.see(observation.start.layouts.auxiliary)
+    return [(sum(leaf.itemsize * prod(leaf.shape) for leaf in leaves), "all of the auxiliary state, once")] * 2
+
+
+def reduced(case, observation, judge, forward):
+    """The bytes of statistics that a forward pass and a step may reduce, each with its source; ``forward`` are those
+    that the forward pass does."""
+    passes = 2 + case.contract.rematerialises
+    twice = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge, "auxiliary"))
+    kept = sum(leaf.bytes_per_device for leaf in running(observation, judge, "optimizer_state"))
+    floats = "floats of the auxiliary state that are no copies of parameters, each of them twice"
+    again = (
+        f"those of the forward pass in {passes} passes, or else {floats}; and what the optimizer keeps beside moments"
+    )
+    return [(twice, floats), ((passes * forward or twice) * case.contract.microbatches + kept, again)]
 
 
 def running(observation, judge, part):
@@ -71,11 +88,6 @@ def running(observation, judge, part):
         is_copy = any(f"/{leaf.path}".endswith(path) and leaf.shape == shape for path, shape in copied)
         if "float" in leaf.dtype and not is_copy:
             yield leaf
-
-
-def budgeted(source, axes):
-    """A source, with the lines that it is held against."""
-    return f"{source}; budget: statistics over {'×'.join(axes)}"
 
 
 def stray(case, budget, useful):

@@ -35,8 +35,8 @@ class Communication:
     ``axes`` may be in any order. ``bytes`` is the S of the ring formulas: the operand's for all-reduce, reduce-scatter,
     all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves: "examples" are parts of a
     batch that a loss mixes with those of other devices, as mixup does; they have no gradient. "metrics" are scalars,
-    "statistics" those of a batch that `Strategy.auxiliary` averages, and in the backward pass their gradients, or what
-    an optimizer keeps beside moments, as preconditioners.
+    "statistics" those of a batch that `Strategy.auxiliary` averages, and in the backward pass their gradients, what is
+    gathered for it or of it, or what an optimizer keeps beside moments, as preconditioners.
     ``dtype`` is that in which it moves, and ``bytes`` are counted in; where it is left out, either is open.
     """
 

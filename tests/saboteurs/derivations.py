@@ -56,6 +56,12 @@ def reduces_again(page: ManualPage, over: tuple[str, ...]) -> dict[str, Any]:
     return {"loss_and_gradients": loss_and_gradients} | again(page, "gradients")
 
 
+def as_statistics(said: Contract) -> dict[str, Any]:
+    """A second gather of what is gathered, by another word."""
+    gathered = [line for line in said.step or () if line.payload == "parameters"]
+    return {"step": (*(said.step or ()), *(replace(line, payload="statistics") for line in gathered))}
+
+
 def to_their_experts(model: Any, parameters: Any) -> Any:
     """The gather of experts and FSDP."""
     return jax.tree.map(expert_fsdp_shard_map.gather, parameters, model.axes)
@@ -107,6 +113,14 @@ plant("healthy_mixed_cast_before_gather", Unchecked, fsdp_shard_map.PAGE, DATA, 
 GATHERS = gathers_squares(fsdp_shard_map.PAGE, over_data)
 plant("mixed_gathered_twice", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-4", network=MIXED, **GATHERS)
 plant("accumulated_and_gathered_twice", Unchecked, fsdp_shard_map.PAGE, DATA, "COM-4", network=ACCUMULATED, **GATHERS)
+plant(
+    "gathered_twice_as_statistics",
+    partial(Restates, restated=as_statistics),
+    fsdp_shard_map.PAGE,
+    DATA,
+    "COM-2",
+    loss_and_gradients=GATHERS["loss_and_gradients"],
+)
 REDUCES = reduces_again(data_parallel_shard_map.PAGE, ("data",))
 plant("mixed_reduced_twice", Unchecked, data_parallel_shard_map.PAGE, DATA, "COM-2", network=MIXED, **REDUCES)
 plant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -13,8 +13,9 @@ from meshproof.adopting.adapter import Adapter
 from meshproof.adopting.budgets import Budget, judged, trimmed, without
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, of_layouts, of_running
-from meshproof.adopting.seeing import Layouts, Leaf, Sight
-from meshproof.adopting.traffic import gathered
+from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
+from meshproof.adopting.stacks import stacked
+from meshproof.adopting.traffic import gathered, weights
 from meshproof.contract import ELEMENT_TYPES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
@@ -74,10 +75,21 @@ def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
     if layouts.parameters is None:
         question = Question("step", "which tensors are parameters is not known, so that nothing is promised of traffic")
         return Budget(None, None, None, 1, (question,))
+    sight = _in_stacks(sight, layouts)
     in_use = {
         path: without(leaf, gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
     return judged(sight, layouts, in_use, parts)
+
+
+def _in_stacks(sight: Sight, layouts: Layouts) -> Sight:
+    """The same, with layers that move in a scan as the stacks that they are of."""
+    of = weights(layouts.parameters or {}, layouts.optimizer_state, {})
+
+    def joined(read: Read) -> Read:
+        return replace(read, moved=stacked(read.moved, of, sight.mesh))
+
+    return replace(sight, step=joined(sight.step), forward=sight.forward and joined(sight.forward))
 
 
 def _patterns(part: Mapping[str, Leaf] | None, avoid: frozenset[str] = frozenset()) -> dict[str, PartitionSpec] | None:

@@ -9,6 +9,7 @@ from meshproof.adopting.budgets import shown_whole
 from meshproof.adopting.contracts import masks
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.seeing import Leaf
+from meshproof.adopting.stacks import stacked
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, scalars
 from meshproof.adopting.traffic import Seen, lines, vectors, weights
@@ -94,3 +95,20 @@ def test_a_field_of_truth_values_by_another_name_is_asked_for():
     batches = ({"valid": some}, {"reset": some}, {"reset": some | True}, {"pad_mask": some.astype(np.float32)})
     told = [[each.text.partition(":")[0] for each in masks(SimpleNamespace(host_batch=batch))] for batch in batches]
     assert told == [[], ["reset"], [], ["pad_mask"]]
+
+
+def test_layers_that_move_in_a_scan_are_their_stack():
+    """One before the scan and three in it; as often again, where they are computed again; not of another's shape."""
+    stack, mesh = Leaf((4, 16, 8), 4, (None, ("data",))), {"data": 8}
+    of = weights({"layers": stack, "scales": Leaf((4, 8), 4, ())}, None, {})
+
+    def layers(times, shape=(2, 8)):
+        return moved("all-gather", ("data",), shape, tensors=times)
+
+    for several, tensors in (([layers(1), layers(3)], 1), ([layers(8)], 2)):
+        [(entry, shape)] = stacked(several, of, mesh)
+        assert (entry.tensors, entry.bytes, shape) == (tensors, 256 * tensors, (4, 2, 8))
+    for other in ([layers(3)], [layers(4, (8, 8))]):
+        assert stacked(other, of, mesh) == tuple(other)
+    alike = weights({"layers": stack, "out": Leaf((16, 8), 4, (("data",),))}, None, {})
+    assert stacked([layers(4)], alike, mesh) == (layers(4),)

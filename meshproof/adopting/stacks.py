@@ -1,0 +1,55 @@
+"""Stacked layers, of which a scan moves one after the other.
+
+A tensor in its body has the shape of a layer, and moves as often as there are layers: together they are the stack. A
+layer may move before the scan, or after it, as where each is gathered while the one before it is computed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from meshproof.adopting.traffic import Moved, Shape, Weight, key, shard_shapes, subsets
+from meshproof.hlo import Collective
+
+
+def stacked(moved: Iterable[Moved], of: list[Weight], mesh: Mapping[str, int]) -> tuple[Moved, ...]:
+    """What moved, with the layers of a stack as one tensor of its shape. What is too much or too little for that, or
+    as often as other parameters of a layer's shape explain, stays as it is."""
+    alike: dict[tuple[str, tuple[str, ...], Shape], list[Moved]] = {}
+    for entry, dimensions in moved:
+        alike.setdefault((entry.operation, entry.axes, key(dimensions)), []).append((entry, dimensions))
+    return tuple(one for each in alike.values() for one in _joined(each, of, mesh))
+
+
+def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Iterator[Moved]:
+    (first, dimensions), *_ = each
+    shape, tensors, sizes = key(dimensions), [entry.tensors for entry, _ in each], [entry.bytes for entry, _ in each]
+    counts = {weight.shape[0] for weight in of if shape in _shapes(_layer(weight), first, mesh)}
+    whole = any(shape in _shapes(weight, first, mesh) for weight in of)
+    if len(counts) != 1 or whole or None in tensors or None in sizes:
+        yield from each
+        return
+    [layers], moved, size = counts, sum(filter(None, tensors)), sum(filter(None, sizes))
+    if layers == 1 or moved % layers:
+        yield from each
+    else:
+        yield replace(first, tensors=moved // layers, bytes=size), (layers, *shape)
+
+
+def _layer(weight: Weight) -> Weight | None:
+    """One layer of a stack whose layers are not split."""
+    if len(weight.shape) < 2 or any(split[0] for split in weight.splits):
+        return None
+    rest, in_use, updated = (split[1:] for split in weight.splits)
+    return replace(weight, shape=weight.shape[1:], rest=rest, in_use=in_use, updated=updated)
+
+
+def _shapes(weight: Weight | None, entry: Collective, mesh: Mapping[str, int]) -> set[Shape]:
+    """The shapes that a parameter can have on a device that gathers it over these axes, or reduces its gradient."""
+    if weight is None:
+        return set()
+    if entry.operation == "all-gather":
+        return shard_shapes(weight, set(entry.axes), mesh)
+    splits = ((split, subsets(axis for axes in split for axis in axes)) for split in weight.splits)
+    return {key(weight.local(split, mesh, less)) for split, choices in splits for less in choices} - {()}

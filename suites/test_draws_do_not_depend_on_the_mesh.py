@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from meshproof.contract import spec_axes
 from meshproof.measures.numerics import MULTIPLE, agree, norm
 from meshproof.observing.draws import KEYS
-from meshproof.observing.key_streams import again, drawn_twice, left_behind, moves_on
+from meshproof.observing.key_streams import again, alike_in_rows, drawn_twice, left_behind, moves_on
 from meshproof.observing.seen import NotSupported
 
 from .advice import multiplied
@@ -85,10 +86,11 @@ def first_step(trajectory):
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws))
-def test_draws_differ_between_devices(observation, judge):
+def test_draws_differ_between_devices(case, observation, judge):
     """Devices that hold different examples MUST draw different numbers. (If the loss stays where examples change their
     device, and changes where they change places on it, each device draws the same mask; if it stays where those of two
-    devices change places, these two do.)"""
+    devices change places, these two do. Where all of the mesh splits examples, no draw for each of a device's rows has
+    the keys of the other devices, if another has not.)"""
     usual, places, devices = (judge.see(getattr(observation.draws, name)) for name in ("usual", "reversed", "shard"))
     if alike(usual, devices) and not alike(usual, places):
         seen = f"expected another one than {usual:.9g} where each example moves to the next device, saw {devices:.9g}"
@@ -105,6 +107,19 @@ def test_draws_differ_between_devices(observation, judge):
                 f"the key"
             ]
         )
+
+    keys = observation.draws.keys
+    if isinstance(keys, tuple) and (shared := alike_in_rows(keys[0], rows_of_a_device(case))):
+        told_of = f"saw the {shared.shape} numbers of a device's rows by the same keys on all, and others by their own"
+        judge.fail([f"step 1: expected keys of each device's own, {told_of}: fold the device's index into every key"])
+
+
+def rows_of_a_device(case):
+    """How many examples a device has; 0 where the mesh splits more than examples, or nobody says."""
+    specs = (case.contract.batch or {}).values()
+    split = {axis for spec in specs for axis in spec_axes(spec[:1])}
+    rows = len(next(iter(next(iter(case.strategy.batches(1))).values())))
+    return rows // case.devices if split >= {axis for axis, size in case.mesh.items() if size > 1} else 0
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))

@@ -136,6 +136,17 @@ def left_behind(steps: Sequence[Drawn]) -> Draw | None:
     return next(iter(by_place[0][behind[0]].values())) if behind else None
 
 
+def alike_in_rows(step: Drawn, rows: int) -> Draw | None:
+    """A draw for each of a device's rows that all devices make by the same keys, where another is by their own."""
+    by_place: dict[int, dict[int, set[bytes]]] = {}
+    for draw in step:
+        by_place.setdefault(draw.place, {}).setdefault(draw.device, set()).add(draw.key)
+    alike = {place for place, of in by_place.items() if len(of) > 1 and len(set(map(frozenset, of.values()))) == 1}
+    own = any(len(of) > 1 for place, of in by_place.items() if place not in alike)
+    shared = (draw for draw in step if draw.place in alike and draw.shape[:1] == (rows,))
+    return next(shared, None) if own else None
+
+
 def drawn_twice(step: Drawn) -> bool:
     """Whether a device draws more than once by one key: what is split twice alike, and drawn once, harms nothing. (A
     layer that is computed again in the backward pass draws again, too.)"""

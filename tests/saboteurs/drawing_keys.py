@@ -36,6 +36,31 @@ class Adds(Drops):
         return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], count, batch)
 
 
+class DropsRows(Drops):
+    """Hidden units, and whole rows beside them."""
+
+    name = "healthy_drops_rows"
+    rows_alike = False
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients."""
+
+        def local(w: Any, key: Any, batch: Any) -> Any:
+            units, rows = jax.random.split(key)
+            device = jax.lax.axis_index("data")
+            rows = rows if self.rows_alike else jax.random.fold_in(rows, device)
+
+            def loss(w: Any) -> Any:
+                hidden = drop(jax.random.fold_in(units, device), jnp.tanh(batch["x"] @ w["hidden"]), self.kept)
+                errors = jnp.mean((hidden @ w["out"] - batch["y"]) ** 2, axis=1)
+                return jnp.mean(drop(rows, errors, self.kept))
+
+            return jax.lax.pmean(jax.value_and_grad(loss)(w), "data")
+
+        specs = {"in_specs": (P(), P(), P("data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
+
+
 class AddsLayers(Drops):
     """Global draws; the key of a layer is made of the count and the layer's number."""
 
@@ -121,6 +146,8 @@ class Tensor(Drops):
 plant_stranger(Adds())
 plant_stranger(drops("drops_along_devices", Adds, adds=True), "NUM-9")
 plant_stranger(drops("last_device_draws_alike", Adds, last_stays=True), "NUM-9")
+plant_stranger(DropsRows())
+plant_stranger(drops("rows_dropped_alike", DropsRows, rows_alike=True), "NUM-9")
 plant_stranger(AddsLayers())
 plant_stranger(drops("drops_along_layers", AddsLayers, adds=True), "NUM-9")
 plant_stranger(Tensor())

@@ -9,7 +9,16 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshproof.observing.key_streams import Draw, again, as_on_one_device, drawn, drawn_twice, left_behind, moves_on
+from meshproof.observing.key_streams import (
+    Draw,
+    again,
+    alike_in_rows,
+    as_on_one_device,
+    drawn,
+    drawn_twice,
+    left_behind,
+    moves_on,
+)
 from meshproof.observing.seen import NotSupported
 
 DEVICES = 4
@@ -51,6 +60,15 @@ def test_a_device_that_is_left_behind_is_found(steps, device):
     """Where others draw by new keys at the same place."""
     behind = left_behind(steps)
     assert (behind and behind.device) == device
+
+
+def test_one_of_two_draws_may_not_be_alike_on_all_devices():
+    """Of as many numbers as a device has rows; where all draws are alike, or it is one for all rows, others judge."""
+    own = {(0, 0): [1], (0, 1): [2]}
+    [partly], [every], [none] = (keys(own | {(1, 0): [5], (1, 1): of}) for of in ([5], [6], []))
+    assert alike_in_rows(partly, 2).place == 1
+    assert alike_in_rows(partly, 3) is alike_in_rows(every, 2) is alike_in_rows(none, 2) is None
+    assert alike_in_rows(*keys({(0, 0): [1], (0, 1): [1]}), 2) is None
 
 
 def test_steps_are_told_apart_by_their_keys():

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from meshproof.observing.nan_propagation import propagating
 
@@ -28,22 +29,29 @@ def test_without_it_xla_drops_nan():
     assert (jax.jit(summed)(0, WIDE)[1] == 0).all()
 
 
-class Unhashable:
-    """A step of an object that has no hash."""
+class Refuses:
+    """A step that looks at its result on the host."""
 
-    __hash__ = None
+    def __init__(self):
+        self.jitted = jax.jit(summed)
+        self.lower = self.jitted.lower
 
     def __call__(self, state, batch):
-        """Handed on."""
-        return summed(state, batch)
+        """Raises ``FloatingPointError`` always."""
+        raise FloatingPointError("the loss is not finite")
 
 
-@pytest.mark.parametrize("step", [summed, Unhashable()])
-def test_a_step_that_jax_does_not_compile_is_called_as_it_is(step):
-    """A function of Python, or an object."""
-    state, sums = propagating(step)({"name": "a word"}, np.ones((2, 3), np.float32))
-    assert state == {"name": "a word"}
-    assert sums.tolist() == [3, 3]
+def test_a_step_that_does_more_than_its_program_is_called_as_it_is():
+    """What a wrapper refuses stays refused, and a function of Python is called."""
+    with pytest.raises(FloatingPointError, match="not finite"):
+        propagating(Refuses())(jnp.zeros(8), WIDE)
+    state, sums = propagating(summed)({"name": "a word"}, np.ones((2, 3), np.float32))
+    assert (state, sums.tolist()) == ({"name": "a word"}, [3, 3])
+
+
+def test_a_step_of_nnx_keeps_nan():
+    """As one of JAX does."""
+    assert np.isnan(propagating(nnx.jit(summed))(jnp.zeros(8), WIDE)[1]).all()
 
 
 def test_a_state_that_is_not_of_arrays_alone_is_left_to_the_step():

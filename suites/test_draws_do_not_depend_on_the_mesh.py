@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from meshproof.contract import spec_axes
+from meshproof.contract import leaves, spec_axes
 from meshproof.measures.numerics import MULTIPLE, agree, norm
 from meshproof.observing.draws import KEYS
 from meshproof.observing.key_streams import again, alike_in_rows, drawn_twice, left_behind, moves_on
@@ -108,8 +108,8 @@ def test_draws_differ_between_devices(case, observation, judge):
             ]
         )
 
-    keys = observation.draws.keys
-    if isinstance(keys, tuple) and (shared := alike_in_rows(keys[0], rows_of_a_device(case))):
+    keys, weights = observation.draws.keys, {leaf.shape for leaf in judge.see(observation.start.layouts.parameters)}
+    if isinstance(keys, tuple) and (shared := alike_in_rows(keys[0], rows_of_a_device(case), weights)):
         told_of = f"saw the {shared.shape} numbers of a device's rows by the same keys on all, and others by their own"
         judge.fail([f"step 1: expected keys of each device's own, {told_of}: fold the device's index into every key"])
 
@@ -118,7 +118,7 @@ def rows_of_a_device(case):
     """How many examples a device has; 0 where the mesh splits more than examples, or nobody says."""
     specs = (case.contract.batch or {}).values()
     split = {axis for spec in specs for axis in spec_axes(spec[:1])}
-    rows = len(next(iter(next(iter(case.strategy.batches(1))).values())))
+    rows = len(next(iter(leaves(next(iter(case.strategy.batches(1))))))[1])
     return rows // case.devices if split >= {axis for axis, size in case.mesh.items() if size > 1} else 0
 
 

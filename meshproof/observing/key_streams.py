@@ -7,7 +7,7 @@ in the state and those that a step makes by ``jax.random.key`` or ``PRNGKey``; o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
@@ -136,14 +136,17 @@ def left_behind(steps: Sequence[Drawn]) -> Draw | None:
     return next(iter(by_place[0][behind[0]].values())) if behind else None
 
 
-def alike_in_rows(step: Drawn, rows: int) -> Draw | None:
-    """A draw for each of a device's rows that all devices make by the same keys, where another is by their own."""
+def alike_in_rows(step: Drawn, rows: int, weights: Set[tuple[int, ...]]) -> Draw | None:
+    """A draw for each of a device's rows that all devices make by the same keys, where another is by their own.
+
+    What has the shape of one of the ``weights`` may be drawn for it, and is then the same on all devices.
+    """
     by_place: dict[int, dict[int, set[bytes]]] = {}
     for draw in step:
         by_place.setdefault(draw.place, {}).setdefault(draw.device, set()).add(draw.key)
     alike = {place for place, of in by_place.items() if len(of) > 1 and len(set(map(frozenset, of.values()))) == 1}
     own = any(len(of) > 1 for place, of in by_place.items() if place not in alike)
-    shared = (draw for draw in step if draw.place in alike and draw.shape[:1] == (rows,))
+    shared = (draw for draw in step if draw.place in alike and draw.shape[:1] == (rows,) and draw.shape not in weights)
     return next(shared, None) if own else None
 
 

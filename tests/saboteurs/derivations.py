@@ -32,11 +32,12 @@ from reference_impl.strategies import (
     fsdp_context_parallel,
     fsdp_shard_map,
 )
+from tests.healthy.recipes import Uncertain
 from tests.saboteurs.budgets import Restates, again, gathers_squares, over_data
 from tests.saboteurs.collectives import synchronize_by
 from tests.saboteurs.experts import EXPERT, WIDE
 from tests.saboteurs.modifiers import ReducesEach
-from tests.saboteurs.planting import DATA, Unchecked, plant
+from tests.saboteurs.planting import DATA, Unchecked, plant, plant_stranger
 from tests.saboteurs.transformers import of_gpt
 
 RING, SPLIT_RING = {"data": 2, "context": 4}, {"data": 4, "context": 2}
@@ -139,3 +140,23 @@ for name, members in (("healthy_with_layouts_left_out", {}), ("accumulated_with_
     clauses = ("COM-9",) if members else ()
     form = partial(Restates, restated=lambda said: {"gradients": None})
     plant(name, form, data_parallel_shard_map.PAGE, DATA, *clauses, **members)
+
+
+class DoubtOfOneDevice(Uncertain):
+    """Each device learns of its own rows how sure it is, where COM-2 takes that gradient for one of sums."""
+
+    name, model = "doubt_of_one_device", "doubtful_mlp"
+
+    def value_and_gradients(self, w: Any, batch: Any) -> Any:
+        """Reduced, but for that one."""
+
+        def local(w: Any, batch: Any) -> Any:
+            value, gradients = jax.value_and_grad(self.mean_loss)(w, batch)
+            own = gradients.pop("doubt")
+            return pmean(value, "data"), pmean(gradients, "data") | {"doubt": own}
+
+        specs = {"in_specs": (PartitionSpec(), self.rows), "out_specs": PartitionSpec(), "check_vma": False}
+        return jax.shard_map(local, mesh=self.mesh, **specs)(w, batch)
+
+
+plant_stranger(DoubtOfOneDevice(), "NUM-2", "NUM-6")

@@ -66,9 +66,10 @@ def test_one_of_two_draws_may_not_be_alike_on_all_devices():
     """Of as many numbers as a device has rows; where all draws are alike, or it is one for all rows, others judge."""
     own = {(0, 0): [1], (0, 1): [2]}
     [partly], [every], [none] = (keys(own | {(1, 0): [5], (1, 1): of}) for of in ([5], [6], []))
-    assert alike_in_rows(partly, 2).place == 1
-    assert alike_in_rows(partly, 3) is alike_in_rows(every, 2) is alike_in_rows(none, 2) is None
-    assert alike_in_rows(*keys({(0, 0): [1], (0, 1): [1]}), 2) is None
+    assert alike_in_rows(partly, 2, set()).place == 1
+    assert alike_in_rows(partly, 3, set()) is alike_in_rows(partly, 2, {(2,)}) is None
+    assert alike_in_rows(every, 2, set()) is alike_in_rows(none, 2, set()) is None
+    assert alike_in_rows(*keys({(0, 0): [1], (0, 1): [1]}), 2, set()) is None
 
 
 def test_steps_are_told_apart_by_their_keys():

@@ -34,6 +34,7 @@ from meshproof.hlo.errors import unknown
 from meshproof.hlo.module import UNCHANGED, Instruction
 from meshproof.hlo.offsets import OffsetReader, is_of_position
 from meshproof.hlo.reached import Reached
+from meshproof.hlo.reducers import reducer
 from meshproof.hlo.tensors import Tensor
 
 _SAME_ELEMENTS = UNCHANGED | frozenset(
@@ -95,7 +96,7 @@ class Realisations:
         shard = sum(shape.elements for shape in update.operand(1).instruction.shapes)
         return (
             _is_zero(update.operand(0))
-            and _adds(written.instruction)
+            and reducer(written.instruction) in ("add", "or")
             and shard * written.group_size == written.shapes[index].elements
             and self._offsets.differ(update, 2, written.groups)
         )
@@ -106,12 +107,6 @@ def _is_zero(value: Reached) -> bool:
     if at.instruction.opcode == "broadcast":
         return _is_zero(at.operand(0))
     return at.instruction.opcode == "constant" and at.instruction.literal in ("0", "-0", "false")
-
-
-def _adds(reduction: Instruction) -> bool:
-    computations = reduction.computation.module.computations
-    reducer = computations.get(reduction.attribute("to_apply").strip("% "))
-    return reducer is not None and reducer.root.opcode in ("add", "or")
 
 
 class _Slices:

@@ -13,6 +13,7 @@ from meshproof.hlo.floats import Float, floats
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
 from meshproof.hlo.products import products
+from meshproof.hlo.reducers import takes_extremes
 from meshproof.hlo.schedule import Flight, flights
 from meshproof.hlo.tiles import Argument, arguments
 from meshproof.measures.memory import ProgramMemory, program_memory
@@ -46,7 +47,8 @@ class Program(Facet):
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
     ``floats`` are the types that it computes in as it was written: a compiler may widen them. ``arguments`` are what it
-    is handed on one device, with the bytes that each takes as the program lays it out.
+    is handed on one device, with the bytes that each takes as the program lays it out. ``takes_extremes``: devices find
+    a maximum or a minimum together, of which XLA:CPU drops NaN.
 
     Only for targets that only compile: ``flights``, what could run behind each collective by the program's schedule,
     and ``loop_copies``, copies in loops of arrays that take a hundredth of the state or more.
@@ -61,6 +63,7 @@ class Program(Facet):
     host_transfers: Seen[tuple[str, ...]]
     host_memory: Seen[HostMemory]
     arguments: Seen[tuple[Argument, ...]]
+    takes_extremes: Seen[bool]
     flights: Seen[tuple[Flight, ...]] = SCHEDULED_THERE
     loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
 
@@ -129,6 +132,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         host_transfers=_moved(text, lambda: host_transfers(text)),
         host_memory=_read(lambda: host_memory(text)),
         arguments=_read(lambda: arguments(text)),
+        takes_extremes=_read(lambda: takes_extremes(text)),
     )
 
 

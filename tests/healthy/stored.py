@@ -69,6 +69,35 @@ class StoredNarrow(Masters):
         return Trainer.mean_loss(self, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), w), batch)
 
 
+class FindsLargest(Keeps):
+    """The largest output of a batch, as a scale of int8 is made of it. XLA:CPU forgets a NaN that one device has."""
+
+    name = "finds_largest"
+
+    @property
+    def contract(self):
+        """A number more."""
+        own = super().contract
+        return replace(own, step=(*own.step, Communication("all-reduce", ("data",), "statistics", 4)))
+
+    def outputs(self, w, batch):
+        """Of each row."""
+        return jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"]
+
+    def start(self, parameters):
+        """None yet."""
+        return super().start(parameters) | {"largest": jnp.zeros(())}
+
+    def step(self, state, batch):
+        """Of the outputs before it."""
+        new, metrics = super().step(state, batch)
+        return new | {"largest": jnp.abs(self.outputs(state["parameters"], batch)).max()}, metrics
+
+    def auxiliary(self, state):
+        """That one."""
+        return {"largest": state["largest"]}
+
+
 class ScalesItsLoss(Keeps):
     """Products in float16, and a loss scale that halves where a gradient overflows, and doubles after 100 steps."""
 
@@ -243,6 +272,7 @@ PROVED = {
     "pads": {"ERR-1", "NUM-3"},
     "offloads": {"SHD-11", "CMP-2", "NUM-3"},
     "compresses": {"COM-2", "COM-10", "COM-11"},
+    "finds_largest": {"AUX-1", "COM-2", "NUM-13"},
     "scales_its_loss": {"AUX-1", "MIX-1", "MIX-2", "NUM-13"},
     **{
         name: {"CKP-1", "CKP-2", "CKP-3", "CKP-5"}
@@ -257,4 +287,6 @@ PROVED = {
 def strategies():
     """All of them."""
     saving = (Saves, SavesItsAverage, SavesItsKeys, SavesItsStatistics)
-    return [kind() for kind in (Masters, StoredNarrow, ScalesItsLoss, *saving, Pads, Offloads, Compresses)]
+    return [
+        kind() for kind in (Masters, StoredNarrow, FindsLargest, ScalesItsLoss, *saving, Pads, Offloads, Compresses)
+    ]

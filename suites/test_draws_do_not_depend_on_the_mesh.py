@@ -1,13 +1,14 @@
 """Dropout masks belong to elements of an array, not to devices, nor to all steps, nor to all layers."""
 
+from operator import attrgetter
+
 import numpy as np
 import pytest
 
 from meshproof.contract import leaves, spec_axes
 from meshproof.measures.numerics import MULTIPLE, agree, norm
-from meshproof.observing.draws import KEYS
 from meshproof.observing.key_streams import again, alike_in_rows, drawn_twice, left_behind, moves_on
-from meshproof.observing.seen import NotSupported
+from meshproof.observing.spread import KEYS, TOGETHER
 
 from .advice import multiplied
 from .applicability import both, brings_truth, distributed, draws, on_one_device, splits_layers, unless
@@ -16,6 +17,9 @@ from .twins import agree_steps
 ALIKE = 1e-5
 """Two losses that differ by less than this share of them are of the same draws: other sums differ by a thousandth of
 it, other masks by a thousand times as much."""
+
+STRETCHED = 1.25
+"""How many times as wide a mesh may spread what it draws. (Noise of two devices is √2 times as wide as of one.)"""
 
 SAME = {"rtol": 1e-4, "atol": 1e-6}
 """Within which a loss or a gradient is one device's, of the same draws."""
@@ -48,30 +52,60 @@ def test_draws_do_not_depend_on_the_mesh(case, cases, observation, observe_also,
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
 def test_draws_are_distributed_as_on_one_device(case, observation, judge):
-    """The first loss and the first gradients MUST be those of one device, or, where the mesh draws other numbers from
-    the same key, have the same mean. (Over 32 keys each. A sum that should be a mean is seen; what is smaller
-    than a mask's own noise is not.)"""
+    """The first loss, the first gradients and the first update MUST be those of one device, or, where the mesh draws
+    other numbers from the same key, have the same mean, and spread no wider; where no loss depends on the draws, as on
+    noise that is added to gradients, no less. (Over 32 keys each. A sum that should be a mean is seen; what is smaller
+    than a mask's own noise is not. Updates are compared where gradients do not depend on the draws.)"""
     alone, steps = observation.single_device, judge.see(observation.training.steps)
     truth = judge.see(alone.truth).value
-    seen = {"loss": np.asarray(steps[0].loss)}
+    seen = {"loss": np.asarray(steps[0].loss)} | steps[0].parameters
     if truth.gradients:
         gradients = judge.see(observation.gradients.values)
         seen |= {f"gradient of {path}": gradients[path] for path in truth.gradients if path in gradients}
     if all(np.allclose(run, first_step(truth)[what], **SAME) for what, run in seen.items()):
         return
     one, mesh = judge.see(alone.spread), judge.see(observation.draws.spread)
-    problems = []
+    problems: dict[str, str] = {}
     for what, expected in one.mean.items():
+        if what not in mesh.mean or any(what.startswith(f"{told}, ") for told in problems):
+            continue
         far = norm(mesh.mean[what] - expected)
         near = norm(one.deviation[what]) * np.sqrt(2 / KEYS)  # of the mesh's own a sum would widen it
+        times = stretched(mesh.variance[what], one.variance[what], norm(expected))
         if far > MULTIPLE * near and not any(np.allclose(*pair, **SAME) for pair in seldom(what, mesh, one)):
             times = norm(mesh.mean[what]) / (norm(expected) or 1)
-            cause = multiplied(times, case.mesh)
-            problems.append(
-                f"{what}: its mean over {KEYS} keys is {far / near if near else np.inf:.3g} deviations from that on "
-                f"one device, expected at most {MULTIPLE:g}; its length is {times:.3g} times that{cause}"
+            problems[what] = (
+                f"its mean over {KEYS} keys is {far / near if near else np.inf:.3g} deviations from that on one "
+                f"device, expected at most {MULTIPLE:g}; its length is {times:.3g} times that{multiplied(times, case.mesh)}"
             )
-    judge.clear(problems)
+        elif times > STRETCHED or (times < 1 / STRETCHED and not one.deviation["loss"]):
+            problems[what] = (
+                f"its deviation over {KEYS} keys is {times:.3g} times that on one device, expected "
+                f"{1 / STRETCHED:.2g} to {STRETCHED:g}: {widened(what, times)}"
+            )
+    judge.clear(f"{what}: {problem}" for what, problem in problems.items())
+
+
+def stretched(mesh, one, length):
+    """How many times as wide the draws spread on the mesh as on one device; 1 where their errors may explain the
+    difference, or the rounding of what has this ``length``."""
+    (seen, far), (alone, near) = mesh, one
+    rounding = SAME["atol"] + SAME["rtol"] * length
+    if abs(seen - alone) <= MULTIPLE * np.hypot(far, near) or max(seen, alone) <= rounding**2:
+        return 1.0
+    return np.sqrt(seen / alone) if alone else np.inf
+
+
+def widened(what, times):
+    """Why what is drawn may spread so."""
+    if not times:
+        return "nothing that is drawn reaches it"
+    if times > 1 and what.endswith(TOGETHER):
+        return "shards draw the same numbers; fold the device's index into the key of what each draws for its own shard"
+    return (
+        "what each device draws for itself adds up to another width; draw once, by a key that all devices have, for "
+        "what is reduced already"
+    )
 
 
 def seldom(what, *spreads):
@@ -80,9 +114,9 @@ def seldom(what, *spreads):
 
 
 def first_step(trajectory):
-    """The loss and the gradients of the first step."""
+    """The loss, the gradients and the parameters of the first step."""
     gradients = {f"gradient of {path}": value for path, value in trajectory.gradients.items()}
-    return {"loss": np.asarray(trajectory.steps[0].loss)} | gradients
+    return {"loss": np.asarray(trajectory.steps[0].loss)} | gradients | trajectory.steps[0].parameters
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws))
@@ -139,9 +173,14 @@ def test_draws_differ_between_steps(observation, judge):
     with all counters moved on by 50 and more.)"""
     names = ("usual", "other", "reversed", "later")
     usual, other, places, later = (judge.see(getattr(observation.draws, name)) for name in names)
-    if alike(usual, other) and alike(usual, places):
-        judge.see(NotSupported("neither other keys nor other places of the examples change its loss"))
     keys, late_keys = (getattr(observation.draws, name) for name in ("keys", "late_keys"))
+    if alike(usual, other) and alike(usual, places):
+        judge.see(observation.draws.spread)  # what is added to gradients changes no loss
+        first, *others = judge.see(keys)
+        if all(step.keys() == first.keys() for step in others):
+            made = f"saw {told(min(first, key=attrgetter('place', 'device')))} by the same keys in all steps"
+            judge.fail([f"each step: expected new keys, {made}; keep a key or a counter in the state, and move it on"])
+        return
     if alike(usual, later) and not differ(keys):
         seen = f"expected another loss than {usual:.9g} with the counters and keys of the second step, saw {later:.9g}"
         advice = "keep a key or a counter in the state, and move it on in every step"

@@ -17,23 +17,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.contract import Batch, Leaves, leaves
-from meshproof.measures.numerics import norm, real
+from meshproof.contract import Batch, leaves
 from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, loss_of, origin, state_and_metrics
 from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_typed_keys
 from meshproof.observing.probes import LATER, place
 from meshproof.observing.seen import Facet, NotSupported, Seen
+from meshproof.observing.spread import KEYS, OTHER, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
 from meshproof.observing.tensor_masks import alike_over_tensor_axes
-
-OTHER = 7919
-"""By which counters and keys are other ones."""
-
-KEYS = 32
-"""Over how many keys the mean of what a step draws is taken. Of a scalar the difference of two such means exceeds six
-of its deviations once in a million runs (Student's t with 31 degrees of freedom: one device's deviation is taken)."""
 
 LATE = 16
 """So many later steps: where examples are seldom dropped, a few in a row drop none."""
@@ -48,15 +41,6 @@ SWAPPED = 1e-6
 """The share of a loss within which it stays where its sums alone are in another order."""
 
 HOLDS_KEYS = NotSupported("its batches may hold the keys")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean, median and deviation, over many keys, of the first loss and of the first gradients."""
-
-    mean: Leaves
-    median: Leaves
-    deviation: Leaves
 
 
 @dataclass(frozen=True)
@@ -108,33 +92,13 @@ def observe_draws(subject: Subject) -> Draws:
     )
 
 
-def over_other_keys(trainer: Any, fresh: Callable[[], Any], batch: Any, gradients: bool) -> Spread | NotSupported:
-    """Over `KEYS` other keys and counters, of the loss of a step and, if asked for, the gradients and the length of
-    each: of many elements the noise adds up, a length has little. ``fresh`` makes the state that each starts from."""
-    runs = []
-    for number in range(1, KEYS + 1):
-        state = rekeyed(fresh(), OTHER * number)
-        seen = {}
-        if gradients:
-            own = host(canonical(trainer.gradients(state, batch), "gradients"))
-            seen = {f"gradient of {path}": leaf for path, leaf in own.items()}
-            seen |= {f"gradient of {path}, its length": np.asarray(norm(real(leaf))) for path, leaf in own.items()}
-        loss = loss_of(state_and_metrics(trainer.train_step(state, batch))[1])
-        runs.append({"loss": np.asarray(loss)} | seen)
-    if np.ptp([run["loss"] for run in runs]) == 0:
-        return NotSupported("other keys and counters in its state change nothing that its step draws")
-
-    def of_each(how: Callable[..., Any]) -> Leaves:
-        return {what: how([run[what] for run in runs], axis=0) for what in runs[0]}
-
-    return Spread(of_each(np.mean), of_each(np.median), of_each(np.std))
-
-
 def _spread(subject: Subject) -> Seen[Spread]:
     if not subject.case.is_own_judge:
         return NotSupported("its run on one device is not its truth")
     batch, gradients = subject.batches[0], subject.has("gradients")
-    return subject.attempt(lambda: over_other_keys(subject.strategy, subject.fresh, batch, gradients))
+    return subject.attempt(
+        lambda: over_other_keys(subject.strategy, subject.fresh, batch, gradients, pieces_of(subject))
+    )
 
 
 def _loss(subject: Subject, state: Any, batch: Batch) -> float:

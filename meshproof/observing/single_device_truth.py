@@ -40,7 +40,7 @@ from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
 from meshproof.observing.dealt_rows import Dealt
-from meshproof.observing.draws import OTHER, SWAPPED, Spread, over_other_keys, rows_by_shard
+from meshproof.observing.draws import SWAPPED, rows_by_shard
 from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, loss_of, scalar, state_and_metrics
 from meshproof.observing.other_states import rekeyed
@@ -48,6 +48,7 @@ from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
 from meshproof.observing.rounding import as_held, deviations, is_float, moved, widened
 from meshproof.observing.seen import Facet, NotSupported, Seen
+from meshproof.observing.spread import OTHER, Pieces, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import array_leaves, host
 from meshproof.observing.subject import Subject
 
@@ -104,7 +105,7 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
         probes=subject.attempt(lambda: dict(one.probed())),
         draws=draws,
         forward=subject.attempt(one.forward) if draws is True and has_member(trainer, "loss") else idle,
-        spread=subject.attempt(one.spread) if draws is True else idle,
+        spread=subject.attempt(lambda: one.spread(pieces_of(subject))) if draws is True else idle,
         keys=subject.attempt(one.keys) if draws is True else idle,
     )
 
@@ -223,10 +224,10 @@ class OneDevice:
         batch = place(self.trainer, nest(self.training.batches[0]))
         return scalar(self.trainer.loss(self.state(), batch), "loss")
 
-    def spread(self) -> Spread | NotSupported:
-        """The first loss and the first gradients, over other random numbers."""
+    def spread(self, pieces: Pieces) -> Spread | NotSupported:
+        """The first loss and the first gradients, or the first changes, over other random numbers."""
         batch = place(self.trainer, nest(self.training.batches[0]))
-        return over_other_keys(self.trainer, self.state, batch, self.gradients)
+        return over_other_keys(self.trainer, self.state, batch, self.gradients, pieces)
 
     def keys(self) -> tuple[Drawn, ...] | NotSupported:
         """By which the first step draws."""

@@ -18,6 +18,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     drawing,
     drawing_in_loops,
     drawing_keys,
+    drawing_noise,
     evaluating,
     experts,
     kept,

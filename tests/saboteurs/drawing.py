@@ -107,29 +107,6 @@ class DropsPaths(Drops):
         return jnp.mean((jnp.where(kept, hidden / self.kept, 0) @ w["out"] - batch["y"]) ** 2)
 
 
-class Noise(Trainer):
-    """Adds noise to its gradients, which no loss of the same step shows."""
-
-    name = "healthy_noise"
-    draws = True
-
-    def start(self, parameters: Any) -> Any:
-        """With a typed key."""
-        return super().start(parameters) | {"key": jax.random.key(3)}
-
-    def step(self, state: Any, batch: Any) -> Any:
-        """One update, and another key."""
-        value, gradients = jax.value_and_grad(self.mean_loss)(state["parameters"], batch)
-        key, *keys = jax.random.split(state["key"], 1 + len(gradients))
-        noisy = {
-            name: gradient + 1e-3 * jax.random.normal(own, gradient.shape)
-            for own, (name, gradient) in zip(keys, gradients.items(), strict=True)
-        }
-        updates, optimizer = self.optimizer.update(noisy, state["optimizer"], state["parameters"])
-        parameters = optax.apply_updates(state["parameters"], updates)
-        return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
-
-
 class KeysInBatch(Trainer):
     """Dropout of inputs, by a key of each example that the loader draws."""
 
@@ -217,7 +194,6 @@ class DropsOut(Trainer):
 plant_stranger(DropsOut())
 plant_stranger(Splits())
 plant_stranger(SplitsAndSums(), "NUM-2", "NUM-4")
-plant_stranger(Noise())
 plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))
 plant_stranger(drops("healthy_drops_half", kept=0.5))

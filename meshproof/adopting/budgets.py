@@ -296,4 +296,5 @@ def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def spelled(times: Fraction) -> str:
     """How often, in words."""
-    return "twice" if times == 2 else f"{float(times):g} times"
+    often = {1: "once", 2: "twice"}.get(times.numerator, f"{times.numerator} times")
+    return often if times.denominator == 1 else f"{often} for every {times.denominator} of them"

@@ -21,6 +21,7 @@ from meshproof.adopting.placement import mesh_of, mesh_source, place_batches
 from meshproof.adopting.trees import arrays, path_of
 from meshproof.cases import has_member, import_problem
 from meshproof.observing.members import shown
+from meshproof.observing.state import is_variable
 
 LEAST = (("init", "state"), ("train_step",), ("batches", "batch"))
 """What cannot be guessed: one of each."""
@@ -191,9 +192,9 @@ def _showing(member: str, trees: Mapping[str, str]) -> str:
 def _not_parameters(state: Any) -> frozenset[str]:
     """Arrays that cannot be trained by their type, or that NNX keeps in variables of another kind."""
     found = {path for path, array in arrays(state).items() if not jax.numpy.issubdtype(array.dtype, np.inexact)}
-    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=is_variable)
     for keys, variable in flat:
-        if hasattr(variable, "get_metadata") and "Param" not in {kind.__name__ for kind in type(variable).__mro__}:
+        if is_variable(variable) and "Param" not in {kind.__name__ for kind in type(variable).__mro__}:
             found.add(path_of(keys))
     return frozenset(found)
 
@@ -227,7 +228,7 @@ def _word(trainer: Any, member: str, guessed: str) -> str:
 
 def _framework(state: Any, module: str) -> str:
     """The library whose variables the state holds, or whose modules the trainer's own imports."""
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    nodes = jax.tree.leaves(state, is_leaf=is_variable)
     if any(type(node).__module__.startswith("flax.nnx") for node in nodes):
         return "nnx"
     homes = [str(getattr(value, "__name__", "")) for value in vars(sys.modules[module]).values()]

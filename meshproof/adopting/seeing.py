@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -274,5 +275,6 @@ def _held_whole(held: Any, parameters: Any) -> tuple[str, ...]:
     """The sharded parameters of which a device holds all while ``init`` runs."""
     if not isinstance(held, Iterable) or not isinstance(parameters, tuple):
         return ()
-    shapes = {shape.dimensions for shape in held} - {shard.shape for leaf in parameters for shard in leaf.shards}
+    sizes = {prod(shard.shape) for leaf in parameters for shard in leaf.shards}
+    shapes = {shape.dimensions for shape in held if shape.elements not in sizes}
     return tuple(leaf.path for leaf in parameters if leaf.shape in shapes)

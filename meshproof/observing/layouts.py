@@ -53,7 +53,7 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
     """Where a state is placed now. A member that raises is recorded, not raised."""
 
     def look() -> Layouts:
-        named = array_leaves(state)
+        named = _held_once(subject, state)
         arrays = [array for _, array in named]
         return Layouts(
             arrays=whole_layout(observe_layout(dict(named), subject.strategy.mesh, None)),
@@ -95,14 +95,34 @@ def _is_small(array: jax.Array) -> bool:
     return is_scalar(array) or is_key(str(array.dtype), array.shape)
 
 
+def _shown(subject: Subject, state: Any) -> list[Any]:
+    """The arrays that parts show."""
+    parts: tuple[Part, ...] = ("parameters", "optimizer_state", "auxiliary")
+    trees = [_at_rest(subject, part, state) for part in parts if subject.has(part)]
+    return [array for tree in trees for _, array in leaves(tree)]
+
+
+def _held_once(subject: Subject, state: Any) -> list[tuple[str, Any]]:
+    """The arrays of a state. One that stands in it twice, as an NNX optimizer's own reference to the parameters, takes
+    its bytes once, unless parts show it twice."""
+    try:
+        times = Counter(map(id, _shown(subject, state)))
+    except Exception:  # a member that raises is recorded where its layout is
+        times = Counter()
+    found, seen = [], Counter[int]()
+    for path, array in array_leaves(state):
+        seen[id(array)] += 1
+        if not isinstance(array, jax.Array) or seen[id(array)] <= max(times[id(array)], 1):
+            found.append((path, array))
+    return found
+
+
 def _undeclared(subject: Subject, state: Any, named: list[tuple[str, jax.Array]]) -> tuple[str, ...]:
     """The arrays of a state that no part shows: not themselves, nor as another array of their shape and dtype.
 
     A strategy may show copies, and its random keys are never shown themselves.
     """
-    parts: tuple[Part, ...] = ("parameters", "optimizer_state", "auxiliary")
-    trees = [_at_rest(subject, part, state) for part in parts if subject.has(part)]
-    shown = {id(array): array for tree in trees for _, array in leaves(tree)}
+    shown = {id(array): array for array in _shown(subject, state)}
     others = [(path, array) for path, array in named if shown.pop(id(array), None) is None and not _is_small(array)]
     copies = Counter((array.shape, array.dtype) for array in shown.values())
     found = []

@@ -27,6 +27,9 @@ of its deviations once in a million runs (Student's t with 31 degrees of freedom
 TRIED = 8
 """By so many keys it is seen whether they change anything: where few examples are dropped, one key often drops none."""
 
+LENGTH = ", its length"
+"""What a gradient has more of, if noise adds up in it."""
+
 CHANGE = "change of "
 """What the first step adds to a parameter."""
 
@@ -78,7 +81,7 @@ def over_other_keys(
         if gradients:
             own = host(canonical(trainer.gradients(state, batch), "gradients"))
             seen = {f"gradient of {path}": leaf for path, leaf in own.items()}
-            seen |= {f"gradient of {path}, its length": np.asarray(norm(real(leaf))) for path, leaf in own.items()}
+            seen |= {f"gradient of {path}{LENGTH}": np.asarray(norm(real(leaf))) for path, leaf in own.items()}
         before = host(canonical(trainer.parameters(state), "parameters")) if updates else {}
         state, metrics = state_and_metrics(trainer.train_step(state, batch))
         if updates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import jax
@@ -48,15 +49,20 @@ def is_same(before: jax.Array | None, after: jax.Array) -> bool:
     return before is after or (before is not None and np.array_equal(on_host(before), on_host(after)))
 
 
+def is_variable(node: Any) -> bool:
+    """Whether this is a variable of NNX: asked of its type, for a node of a trainer's own may answer for any name."""
+    return hasattr(type(node), "get_metadata")
+
+
 def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
     """Every array that Flax's metadata says is split over mesh axes, with that as its declared layout.
 
     Under any key that begins as a key for it has in any version of NNX, heeded or not; by mesh axes, not logical names.
     """
-    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=lambda node: hasattr(node, "get_metadata"))
+    flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=is_variable)
     found: dict[str, tuple[jax.Array, PartitionSpec]] = {}
     for path, variable in flat:
-        for key, value in getattr(variable, "get_metadata", dict)().items():
+        for key, value in (variable.get_metadata() if is_variable(variable) else {}).items():
             spec = PartitionSpec(*value) if isinstance(value, tuple) else getattr(value, "spec", value)
             if key.startswith(("sharding", "out_sharding")) and isinstance(spec, PartitionSpec):
                 axes = set(spec_axes(spec))
@@ -191,7 +197,7 @@ def finite_state(held: list[tuple[str, jax.Array]]) -> Verdict:
 
 def is_scalar(array: Array) -> bool:
     """Whether a device holds one element of it."""
-    return array.sharding.shard_shape(array.shape) in ((), (1,))
+    return prod(array.sharding.shard_shape(array.shape)) == 1
 
 
 def bytes_per_device(arrays: list[Array]) -> int:

@@ -18,7 +18,7 @@ from meshproof.observing.compilations import compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.gathering import on_host
 from meshproof.observing.layouts import Layouts, observe_layouts
-from meshproof.observing.members import loss_of, other_metrics, scalar, state_and_metrics, told
+from meshproof.observing.members import loss_of, origin, other_metrics, scalar, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.observing.state import finite_state, layout_of, moved, replicas, retyped, types_of
 from meshproof.observing.subject import LONG, STEPS, Subject
@@ -72,6 +72,8 @@ def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -
     """Training from this state, which the first step donates. ``made`` are the types of what `init` makes."""
     where, types = layout_of(state), types_of(state)
     final, steps, losses, compilations = _train(subject, state)
+    if isinstance(compilations, tuple) and any(compilations[1:]) and jax.process_count() == 1:
+        compilations = subject.attempt(lambda: _compilations_alone(subject))
     again = subject.attempt(lambda: _again(subject))
     return Training(
         steps=steps,
@@ -107,7 +109,8 @@ def _train(subject: Subject, state: Any) -> tuple[Any, Seen[tuple[Step, ...]], S
             steps.append(_numbers(subject, state, metrics))
             subject.agree()
     except Exception as error:
-        failed = Failed(f"train step {len(steps) + 1} raised {told(error)}")
+        shows = "what shows the state after " if len(compilations) > len(steps) else ""
+        failed = Failed(f"{shows}train step {len(steps) + 1} raised {told(error)} ({origin(error)})")
         subject.agree(failed)
         return state, failed, failed, failed
     return state, tuple(steps), tuple(losses), tuple(compilations)
@@ -140,6 +143,13 @@ def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
             if isinstance(a, jax.Array) and issubdtype(a.dtype, floating)
         ]
     return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]
+
+
+def _compilations_alone(subject: Subject) -> Seen[Compilations]:
+    """What is traced and compiled in a run of nothing but steps. Under `jax.set_mesh` and explicit axes the second step
+    compiles where the step was lowered before the first, as a census does (seen on jax 0.12.0)."""
+    jax.clear_caches()
+    return _train(subject, subject.fresh())[3]
 
 
 def _alone(subject: Subject, steps: Seen[tuple[Step, ...]]) -> Seen[tuple[Totals, dict[str, float]]]:

@@ -32,6 +32,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     pmap,
     positions,
     processes,
+    published,
     rows,
     running,
     scans,

@@ -112,7 +112,7 @@ class NoiseStays(NoiseOfEach):
 class NoiseOfShards(FSDP):
     """Each device adds noise of its own to its shards, in the update."""
 
-    name = "healthy_noise_of_shards"
+    name, model = "healthy_noise_of_shards", "noisy"
     draws = True
     step_moves = FSDP.step_moves[:3]
     optimizer = optax.chain(optax.trace(0.9), optax.scale_by_schedule(lambda count: -0.05))

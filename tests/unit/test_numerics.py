@@ -143,6 +143,26 @@ def test_the_first_divergent_leaf_is_the_first_in_model_order():
     assert "3 of 3 leaves failed; the first in model order is dense_0/kernel" in str(verdict)
 
 
+@pytest.mark.parametrize(
+    ("size", "differing", "by", "dtype", "passes"),
+    [
+        (512, 5, 1, np.int8, True),
+        (512, 6, 1, np.int8, False),
+        (512, 1, 2, np.int8, False),
+        (512, 5, 1, np.uint8, True),
+        (512, 1, 1, np.int32, False),
+        (512, 1, 1, bool, False),
+        (16, 1, 1, np.int8, True),
+        (16, 2, 1, np.int8, False),
+    ],
+)
+def test_few_integers_of_8_bits_may_be_rounded_otherwise(size, differing, by, dtype, passes):
+    """By one, as a quantized moment whose float lies in the middle of two; a count, a key or a mask may not."""
+    truth = {"mu/q": np.zeros(size, dtype)}
+    observed = {"mu/q": np.where(np.arange(size) < differing, by, 0).astype(dtype)}
+    assert judge(observed, truth, {"mu/q": np.zeros(size)}).passed is passes
+
+
 def test_integers_beyond_float64_are_compared_exactly():
     """2⁵³ and 2⁵³ + 1 are one float64, and different counts."""
     one, other = {"count": np.array(2**53)}, {"count": np.array(2**53 + 1)}

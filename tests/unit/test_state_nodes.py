@@ -1,0 +1,27 @@
+"""What is a variable of NNX in a state, and what only answers to its name."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from meshproof.observing.state import is_scalar, is_variable
+
+
+class Dotted(dict):
+    """A dict by attributes, as training scripts write it: it raises ``KeyError`` for what it has not."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_a_variable_is_known_by_its_type():
+    """A node of a trainer's own is asked nothing."""
+    assert is_variable(nnx.Param(jnp.zeros(3)))
+    assert not is_variable(Dotted(w=jnp.zeros(3)))
+    assert not is_variable(jnp.zeros(3))
+
+
+@pytest.mark.parametrize(("shape", "single"), [((), True), ((1,), True), ((1, 1, 1), True), ((2,), False)])
+def test_a_scalar_has_one_element_in_any_shape(shape, single):
+    """As the bias of a convolution with one channel has."""
+    assert is_scalar(jax.device_put(jnp.zeros(shape))) is single

@@ -73,12 +73,17 @@ class Theory:
         return Fraction(tensors, expected or 1)
 
     def gathers(self, of: list[Weight], axis: str, seen: Iterable[Seen]) -> tuple[int, int]:
-        """How often shards of these parameters are gathered over an axis: seen, and expected."""
-        shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, self.mesh)}
-        alike = [other for other in self.weights if shapes & shard_shapes(other, {axis}, self.mesh)]
-        expected = sum(axis in gathered_over(weight) for weight in alike)
+        """How often shards of these parameters are gathered over an axis: seen, and expected. Where that is right of
+        the shards at rest, no other of the same shape is asked."""
         lanes = [each for each in seen if each.lane[2] == "parameters" and axis in each.lane[1]]
-        return sum(each.tensors for each in lanes if each.shape in shapes), expected
+        for at_rest in (True, False):
+            shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, self.mesh, at_rest)}
+            alike = [other for other in self.weights if shapes & shard_shapes(other, {axis}, self.mesh, at_rest)]
+            expected = sum(axis in gathered_over(weight) for weight in alike)
+            count = sum(each.tensors for each in lanes if each.shape in shapes)
+            if expected <= count <= 2 * expected:
+                break
+        return count, expected
 
     def in_theory(self, weight: Weight) -> Iterator[Seen]:
         """What one parameter and its gradient must move."""

@@ -93,13 +93,15 @@ def gradient_shapes(weight: Weight, mesh: Mapping[str, int]) -> set[Shape]:
     return found
 
 
-def shard_shapes(weight: Weight, over: set[str], mesh: Mapping[str, int]) -> set[Shape]:
-    """The shapes of the shards that are gathered over these axes, where it is so split."""
+def shard_shapes(weight: Weight, over: set[str], mesh: Mapping[str, int], at_rest: bool = False) -> set[Shape]:
+    """The shapes of the shards that are gathered over these axes, where it is so split: as they lie ``at_rest``, or
+    after they were gathered over other axes, too."""
     found = set()
     for split in (weight.rest, weight.updated):
         axes = {axis for each in split for axis in each}
         if over <= axes:
-            found |= {key(weight.local(split, mesh, less)) for less in subsets(axes - over)}
+            others = subsets(set() if at_rest else axes - over)
+            found |= {key(weight.local(split, mesh, less)) for less in others}
     return found
 
 

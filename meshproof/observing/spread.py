@@ -58,7 +58,7 @@ def pieces_of(subject: Subject) -> Pieces:
     """The shards of each parameter that the mesh splits."""
     held = leaves(canonical(subject.strategy.parameters(subject.fresh()), "parameters"))
     every = {
-        path: tuple(dict.fromkeys(array.sharding.devices_indices_map(array.shape).values()))
+        path: tuple({repr(index): index for index in array.sharding.devices_indices_map(array.shape).values()}.values())
         for path, array in held
         if isinstance(array, jax.Array)
     }

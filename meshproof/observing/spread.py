@@ -46,8 +46,9 @@ class Spread:
 
     Of this the mean and the median are lengths: of a gradient that is 0 but for rounding, Adam adds its rate with
     either sign. ``variance`` is that of all elements of each together, with its own standard error, as its runs show
-    it."""
+    it. ``keyed``: keys of the state change something, not its counters alone."""
 
+    keyed: bool
     mean: Leaves
     median: Leaves
     deviation: Leaves
@@ -95,7 +96,7 @@ def over_other_keys(
     for counters in (False, True):
         for updates in (False, True):
             if not are_alike(runs(updates, counters, TRIED)):
-                return spread(runs(updates, counters, KEYS))
+                return spread(runs(updates, counters, KEYS), keyed=not counters)
     return NotSupported("other keys and counters in its state change nothing that its step draws")
 
 
@@ -117,7 +118,7 @@ def in_pieces(changes: Leaves, pieces: Pieces) -> Leaves:
     return seen
 
 
-def spread(runs: Sequence[Leaves]) -> Spread:
+def spread(runs: Sequence[Leaves], keyed: bool) -> Spread:
     """Of what all of these runs have."""
 
     def of_each(how: Callable[..., Any]) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def spread(runs: Sequence[Leaves]) -> Spread:
         return {what: np.asarray(norm(of)) if what.startswith(CHANGE) else of for what, of in middle.items()}
 
     mean, median = with_lengths(of_each(np.mean)), with_lengths(of_each(np.median))
-    return Spread(mean, median, of_each(np.std), of_each(variance))
+    return Spread(keyed, mean, median, of_each(np.std), of_each(variance))
 
 
 def variance(runs: np.ndarray, axis: int) -> tuple[float, float]:

@@ -149,6 +149,18 @@ class Splits(Trainer):
         return new | {"key": jax.random.split(state["key"], 2)[0]}, metrics
 
 
+class Projects(Trainer):
+    """Random features of one key in every step, which no state has: they are meant to be the same."""
+
+    name = "healthy_projects"
+    draws = True
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Of projected inputs."""
+        features = jax.random.normal(jax.random.key(5), (16, 16)) / 4
+        return super().mean_loss(w, batch | {"x": batch["x"] @ features})
+
+
 class SplitsAndSums(Splits):
     """A sum over devices in place of their mean."""
 
@@ -193,6 +205,7 @@ class DropsOut(Trainer):
 
 plant_stranger(DropsOut())
 plant_stranger(Splits())
+plant_stranger(Projects())
 plant_stranger(SplitsAndSums(), "NUM-2", "NUM-4")
 plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))

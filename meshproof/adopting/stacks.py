@@ -38,18 +38,21 @@ def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Ite
 
 
 def _layer(weight: Weight) -> Weight | None:
-    """One layer of a stack whose layers are not split."""
-    if len(weight.shape) < 2 or any(split[0] for split in weight.splits):
+    """One layer of a stack whose layers are not split, but where they are updated: as many devices may share these."""
+    if len(weight.shape) < 2 or weight.rest[0] or weight.in_use[0]:
         return None
     rest, in_use, updated = (split[1:] for split in weight.splits)
     return replace(weight, shape=weight.shape[1:], rest=rest, in_use=in_use, updated=updated)
 
 
 def _shapes(weight: Weight | None, entry: Collective, mesh: Mapping[str, int]) -> set[Shape]:
-    """The shapes that a parameter can have on a device that gathers it over these axes, or reduces its gradient."""
+    """The shapes that a parameter can have on a device that gathers it over these axes, or reduces its gradient, which
+    then is not split over them."""
     if weight is None:
         return set()
     if entry.operation == "all-gather":
         return shard_shapes(weight, set(entry.axes), mesh)
-    splits = ((split, subsets(axis for axes in split for axis in axes)) for split in weight.splits)
-    return {key(weight.local(split, mesh, less)) for split, choices in splits for less in choices} - {()}
+    reduced = set(entry.axes)
+    splits = ((split, {axis for axes in split for axis in axes}) for split in weight.splits)
+    choices = ((split, {*less, *(reduced & axes)}) for split, axes in splits for less in subsets(axes - reduced))
+    return {key(weight.local(split, mesh, less)) for split, less in choices} - {()}

@@ -112,3 +112,12 @@ def test_layers_that_move_in_a_scan_are_their_stack():
         assert stacked(other, of, mesh) == tuple(other)
     alike = weights({"layers": stack, "out": Leaf((16, 8), 4, (("data",),))}, None, {})
     assert stacked([layers(4)], alike, mesh) == (layers(4),)
+
+
+def test_gradients_of_layers_are_their_stack_whoever_updates_them():
+    """As where each device updates one layer: its shard has the shape of a layer, and is not what all add up."""
+    of = weights({"w": Leaf((8, 16, 16), 4, ())}, {"m/w": Leaf((8, 16, 16), 4, (("data",),))}, {})
+    [(entry, shape)] = stacked([moved("all-reduce", ("data",), (16, 16), tensors=8)], of, {"data": 8})
+    assert (entry.tensors, entry.bytes, shape) == (1, 8192, (8, 16, 16))
+    gathered = moved("all-gather", ("data",), (1, 16, 16), tensors=1)
+    assert stacked([gathered], of, {"data": 8}) == (gathered,)

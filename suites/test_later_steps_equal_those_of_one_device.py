@@ -43,7 +43,7 @@ def parts(*steps):
             yield part.replace("_", " "), held
 
 
-def settled(run, one, rounding, forgets):
+def settled(run, one, rounding, forgets=False):
     """The leaves, with 0 for what is not finite on both sides, and for what rounding may carry beyond all numbers.
 
     Where the mesh ``forgets`` what is not finite, it need not be so there."""

@@ -109,3 +109,10 @@ def test_only_one_side_that_is_not_finite_fails():
     seen, is_, by = (leaves["w"] for leaves in settled(run, one, bound))
     assert seen.tolist() == [1, 0, 3, 0] and by[[0, 1, 3]].tolist() == [0.1, 0, 0]
     assert is_[[0, 1, 3]].tolist() == [1, 0, 0] and np.isnan(is_[2])
+
+
+def test_a_mesh_that_forgets_nan_may_be_finite_and_no_more():
+    """What one device has, it has too, and it has no NaN of its own."""
+    one, bound = {"w": np.array([1.0, np.nan, 3.0])}, {"w": np.array([0.1, np.nan, 0.1])}
+    seen, is_, _ = (leaves["w"] for leaves in settled({"w": np.array([1.0, 2.0, np.nan])}, one, bound, forgets=True))
+    assert seen[:2].tolist() == is_[:2].tolist() == [1, 0] and np.isnan(seen[2])

@@ -53,7 +53,8 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
     """Where a state is placed now. A member that raises is recorded, not raised."""
 
     def look() -> Layouts:
-        named = _held_once(subject, state)
+        shown = subject.attempt(lambda: _shown(subject, state))
+        named = _held_once(state, shown)
         arrays = [array for _, array in named]
         return Layouts(
             arrays=whole_layout(observe_layout(dict(named), subject.strategy.mesh, None)),
@@ -62,7 +63,7 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
             auxiliary=subject.attempt(lambda: _of_part(subject, "auxiliary", state))
             if subject.has("auxiliary")
             else (),
-            undeclared=subject.attempt(lambda: _undeclared(subject, state, named)),
+            undeclared=subject.then(shown, lambda shown: _undeclared(shown, named)),
             state_bytes=bytes_per_device(arrays),
             scalar_bytes=bytes_per_device([array for array in arrays if _is_small(array)]),
             memories=subject.attempt(lambda: memories(subject.strategy.mesh.devices.flat[0])),
@@ -102,13 +103,10 @@ def _shown(subject: Subject, state: Any) -> list[Any]:
     return [array for tree in trees for _, array in leaves(tree)]
 
 
-def _held_once(subject: Subject, state: Any) -> list[tuple[str, Any]]:
+def _held_once(state: Any, shown: Seen[list[Any]]) -> list[tuple[str, Any]]:
     """The arrays of a state. One that stands in it twice, as an NNX optimizer's own reference to the parameters, takes
     its bytes once, unless parts show it twice."""
-    try:
-        times = Counter(map(id, _shown(subject, state)))
-    except Exception:  # a member that raises is recorded where its layout is
-        times = Counter()
+    times = Counter(map(id, shown)) if isinstance(shown, list) else Counter()
     found, seen = [], Counter[int]()
     for path, array in array_leaves(state):
         seen[id(array)] += 1
@@ -117,14 +115,14 @@ def _held_once(subject: Subject, state: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _undeclared(subject: Subject, state: Any, named: list[tuple[str, jax.Array]]) -> tuple[str, ...]:
+def _undeclared(shown: list[Any], named: list[tuple[str, jax.Array]]) -> tuple[str, ...]:
     """The arrays of a state that no part shows: not themselves, nor as another array of their shape and dtype.
 
     A strategy may show copies, and its random keys are never shown themselves.
     """
-    shown = {id(array): array for array in _shown(subject, state)}
-    others = [(path, array) for path, array in named if shown.pop(id(array), None) is None and not _is_small(array)]
-    copies = Counter((array.shape, array.dtype) for array in shown.values())
+    by_id = {id(array): array for array in shown}
+    others = [(path, array) for path, array in named if by_id.pop(id(array), None) is None and not _is_small(array)]
+    copies = Counter((array.shape, array.dtype) for array in by_id.values())
     found = []
     for path, array in others:
         if copies[array.shape, array.dtype]:

@@ -48,6 +48,10 @@ FASTER = 100.0
 """Factor of the rates that a state shows: a decay of 1e-5 is then above rounding."""
 
 
+NOT_FINITE = "example that is not finite"
+"""What names the probes that are ``spoiled``."""
+
+
 @dataclass(frozen=True)
 class Probe:
     """Training from these parameters on these batches. After the first ``lead`` of them the state is changed, and what
@@ -87,7 +91,7 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
     if any(map(is_float, several[0].values())):
         for which, row in (("last", -1), ("first", 0)):
             batches = (not_finite(several[0], row), *several[1:2])
-            yield Probe(f"a {which} example that is not finite", parameters, batches, spoiled=True)
+            yield Probe(f"a {which} {NOT_FINITE}", parameters, batches, spoiled=True)
     if case.contract.mask in several[0]:
         yield Probe(
             "a mask that leaves out most rows, and all of the last device's", parameters, (thinned(case, several[0]),)

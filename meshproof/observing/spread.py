@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import jax
@@ -90,13 +91,12 @@ def over_other_keys(
             seen |= in_pieces({path: after[path] - leaf for path, leaf in before.items()}, pieces)
         return {"loss": np.asarray(loss_of(metrics))} | seen
 
-    def runs(updates: bool, counters: bool, count: int) -> list[Leaves]:
-        return [run(rekeyed(fresh(), OTHER * number, counters), updates) for number in range(1, count + 1)]
-
     for counters in (False, True):
         for updates in (False, True):
-            if not are_alike(runs(updates, counters, TRIED)):
-                return spread(runs(updates, counters, KEYS), keyed=not counters)
+            states = (rekeyed(fresh(), OTHER * number, counters) for number in range(1, KEYS + 1))
+            tried = [run(state, updates) for state in islice(states, TRIED)]
+            if not are_alike(tried):
+                return spread([*tried, *(run(state, updates) for state in states)], keyed=not counters)
     return NotSupported("other keys and counters in its state change nothing that its step draws")
 
 

@@ -14,7 +14,7 @@ from meshproof.contract import Part, Step, leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.checkpoints import Checkpoints, observe_checkpoints
-from meshproof.observing.compilations import compilations_of
+from meshproof.observing.compilations import FROM_CACHE, compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.gathering import on_host
 from meshproof.observing.layouts import Layouts, observe_layouts
@@ -68,12 +68,18 @@ class Training(Facet):
     implicit_transfers: Seen[tuple[str, ...]]
 
 
+NOT_TRACED = {"backend_compile", FROM_CACHE}
+"""What JAX reports of a program that it has traced and lowered before: no fault of a trainer compiles so."""
+
+
 def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -> Training:
     """Training from this state, which the first step donates. ``made`` are the types of what `init` makes."""
     where, types = layout_of(state), types_of(state)
     final, steps, losses, compilations = _train(subject, state)
-    if isinstance(compilations, tuple) and any(compilations[1:]) and jax.process_count() == 1:
-        compilations = subject.attempt(lambda: _compilations_alone(subject))
+    if isinstance(compilations, tuple) and jax.process_count() == 1:
+        later = {event for events in compilations[1:] for event in events}
+        if later and later <= NOT_TRACED:
+            compilations = subject.attempt(lambda: _compilations_alone(subject))
     again = subject.attempt(lambda: _again(subject))
     return Training(
         steps=steps,
@@ -146,8 +152,9 @@ def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
 
 
 def _compilations_alone(subject: Subject) -> Seen[Compilations]:
-    """What is traced and compiled in a run of nothing but steps. Under `jax.set_mesh` and explicit axes the second step
-    compiles where the step was lowered before the first, as a census does (seen on jax 0.12.0)."""
+    """What is traced and compiled in a run before which nothing was lowered. Where a census lowered the step, JAX
+    compiles the second one, too, if axes are explicit and `jax.set_mesh` is around each call (jax 0.10.2 and 0.12.0.1).
+    """
     jax.clear_caches()
     return _train(subject, subject.fresh())[3]
 

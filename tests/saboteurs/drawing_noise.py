@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from tests.healthy.idioms import Trainer
 from tests.healthy.sharded import FSDP
-from tests.saboteurs.drawing import AWAY
+from tests.saboteurs.drawing import Drops
 from tests.saboteurs.planting import plant_stranger
 
 
@@ -36,23 +36,23 @@ class Noise(Trainer):
         return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
 
 
-class NoiseOfEach(Noise):
+class NoiseOfEach(Drops):
     """Each device adds noise of its own, of such a width that the sum of all is as wide as that of one device."""
 
     name = "healthy_noise_of_each"
-    width, moves_on, shown = 0.02, True, False
+    width, shown = 0.02, False
 
     def __init__(self, devices: int = 8) -> None:
         super().__init__(devices)
-        if self.shown:
-            self.gradients = jax.jit(lambda state, batch: self.noisy(state, batch)[1])
+        if not self.shown:
+            self.gradients = jax.jit(lambda state, batch: jax.grad(self.mean_loss)(state["parameters"], batch))
 
     def width_of(self, devices: int) -> float:
         """Of the noise that one of so many adds to a sum."""
         return self.width / devices**0.5
 
-    def noisy(self, state: Any, batch: Any) -> Any:
-        """Loss and gradients."""
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and noisy gradients."""
         devices = self.mesh_axes["data"]
 
         def local(w: Any, key: Any, batch: Any) -> Any:
@@ -66,14 +66,6 @@ class NoiseOfEach(Noise):
 
         specs = {"in_specs": (P(), P(), P("data")), "out_specs": P(), "check_vma": False}
         return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
-
-    def step(self, state: Any, batch: Any) -> Any:
-        """One update, and another key."""
-        value, noisy = self.noisy(state, batch)
-        updates, optimizer = self.optimizer.update(noisy, state["optimizer"], state["parameters"])
-        key = jax.random.fold_in(state["key"], AWAY) if self.moves_on else state["key"]
-        parameters = optax.apply_updates(state["parameters"], updates)
-        return {"parameters": parameters, "optimizer": optimizer, "key": key}, {"loss": value}
 
 
 class NoiseOfMean(NoiseOfEach):

@@ -10,26 +10,10 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
+from reference_impl.forms.base import OnMesh
 from tests.healthy.sharded import COUNTS, FSDP, Explicit
 from tests.healthy.trainer import LOSS, Functional, moves
 from tests.saboteurs.planting import plant_stranger
-
-
-class WithinMesh:
-    """A jitted function that is called under `jax.set_mesh`, as the training cookbook of JAX does."""
-
-    def __init__(self, mesh: Any, jitted: Any) -> None:
-        self.mesh, self.jitted = mesh, jitted
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Call it there."""
-        with jax.set_mesh(self.mesh):
-            return self.jitted(*arguments)
-
-    def lower(self, *arguments: Any) -> Any:
-        """Lower it there."""
-        with jax.set_mesh(self.mesh):
-            return self.jitted.lower(*arguments)
 
 
 class SetsMesh(Explicit):
@@ -41,12 +25,12 @@ class SetsMesh(Explicit):
     @cached_property
     def init(self) -> Any:
         """There."""
-        return WithinMesh(self.mesh, super().init)
+        return OnMesh(self.mesh, super().init)
 
     @cached_property
     def train_step(self) -> Any:
         """There."""
-        return WithinMesh(self.mesh, jax.jit(self.update, donate_argnums=0))
+        return OnMesh(self.mesh, jax.jit(self.update, donate_argnums=0))
 
 
 class SetsMeshAndRetypes(SetsMesh):
@@ -58,6 +42,36 @@ class SetsMeshAndRetypes(SetsMesh):
         """A weak type is one."""
         new, metrics = super().update(state, batch)
         return new | {"optimizer": jax.tree.map(retyped, new["optimizer"])}, metrics
+
+
+class WarmsUp:
+    """A step whose first call is another program, told by a count in Python that nothing takes back."""
+
+    def __init__(self, step: Any) -> None:
+        self.step, self.calls = (
+            jax.jit(lambda state, batch, warm: step(state, batch), donate_argnums=0, static_argnums=2),
+            0,
+        )
+
+    def lower(self, state: Any, batch: Any) -> Any:
+        """Of the first call."""
+        return self.step.lower(state, batch, False)
+
+    def __call__(self, state: Any, batch: Any) -> Any:
+        """Warm from the second call on."""
+        self.calls += 1
+        return self.step(state, batch, self.calls > 1)
+
+
+class CompilesAfterItsFirstCall(Explicit):
+    """The second step compiles in the first run of a process, and in no other."""
+
+    name = "compiles_after_its_first_call"
+
+    @cached_property
+    def train_step(self) -> Any:
+        """By its count."""
+        return WarmsUp(self.update)
 
 
 def retyped(leaf: Any) -> Any:
@@ -159,6 +173,7 @@ class KeepsTwice(RefersTwice):
 
 plant_stranger(SetsMesh())
 plant_stranger(SetsMeshAndRetypes(), "CMP-1")
+plant_stranger(CompilesAfterItsFirstCall(), "CMP-1")
 plant_stranger(RefersTwice())
 plant_stranger(DrawsFlat())
 plant_stranger(KeepsTwice(), "MEM-1", "MEM-2")

@@ -27,4 +27,4 @@ def test_meshes_agree(case, cases, observation, observe_also, truth, judge):
     seen = observe_also(other)
     needs_one_start((case, observation), (other, seen), judge)
     own, its = judge.see(observation.training.steps), judge.see(seen.training.steps)
-    judge.numbers(agree_steps(its, own, truth.rounding.steps, (other.id, case.id)))
+    judge.numbers(agree_steps(its, own, truth, (other.id, case.id)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.measures.numerics import VACUOUS_IN, agree
+from meshproof.measures.numerics import VACUOUS_IN, agree, cancelled
 
 from .applicability import accumulates
 from .twins import agree_steps, unaccumulated
@@ -17,9 +17,9 @@ def test_microbatches_equal_one_batch(case, cases, observation, observe_also, tr
     how = (twin.id, case.id), VACUOUS_IN[case.contract.compute_dtype]
     other = observe_also(twin)
     gradients = judge.see(other.gradients.values), judge.see(observation.gradients.values)
-    verdict = agree(*gradients, truth.rounding.gradients, "gradients of step 1", *how)
+    verdict = agree(*gradients, truth.rounding.gradients, "gradients of step 1", *how, cancelled(truth))
     steps = judge.see(other.training.steps), judge.see(observation.training.steps)
-    judge.numbers([verdict, *agree_steps(*steps, truth.rounding.steps, *how)])
+    judge.numbers([verdict, *agree_steps(*steps, truth, *how)])
 
 
 @pytest.mark.clause("ACC-1", applies=accumulates)

@@ -30,7 +30,7 @@ def test_processes_agree(case, observation, truth, over, judge):
     alone, seen = judge.see(observation.training.steps), {count: over(count) for count in counts}
     verdicts = []
     for count, steps in seen.items():
-        agreed = agree_steps(alone, steps, truth.rounding.steps, ("one process", f"{count} processes"))
+        agreed = agree_steps(alone, steps, truth, ("one process", f"{count} processes"))
         verdicts += [replace(verdict, part=f"{verdict.part} over {count} processes") for verdict in agreed]
     first, *others = seen
     for count in others:

@@ -3,8 +3,8 @@
 import pytest
 
 from meshproof.contract import Trajectory
+from meshproof.measures.numerics import cancelled, judge_trajectory
 from meshproof.measures.numerics import judge as judge_leaves
-from meshproof.measures.numerics import judge_trajectory
 
 from .applicability import both, in_float32, on_one_device
 
@@ -14,7 +14,8 @@ def test_single_device_gradients_equal_truth(observation, truth, judge):
     """The first step's gradients on a single device MUST equal truth, leaf by leaf, within the derived float32
     bound."""
     gradients = judge.see(observation.gradients.values)
-    judge.numbers([judge_leaves(gradients, truth.value.gradients, truth.rounding.gradients, "gradients of step 1")])
+    true, rounding = truth.value.gradients, truth.rounding.gradients
+    judge.numbers([judge_leaves(gradients, true, rounding, "gradients of step 1", cancelled=cancelled(truth))])
 
 
 @pytest.mark.clause("NUM-1", applies=both(on_one_device, in_float32))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Step, leaves
+from meshproof.contract import ReferenceTrajectory, Step, leaves
 from meshproof.judging.judge import Judge
-from meshproof.measures.numerics import VACUOUS, Verdict, agree
+from meshproof.measures.numerics import VACUOUS, Verdict, agree, cancelled
 from meshproof.observing.brought_truth import digest
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import NotSupported
@@ -88,12 +88,14 @@ def needs_one_start(one: tuple[Case, Observation], two: tuple[Case, Observation]
 def agree_steps(
     left: Sequence[Step],
     right: Sequence[Step],
-    rounding: Sequence[Step],
+    truth: ReferenceTrajectory,
     names: tuple[str, str],
     vacuous: float = VACUOUS,
 ) -> Iterator[Verdict]:
     """Verdicts on whether two runs agree on loss, optimizer state and parameters after every step."""
-    for number, steps in enumerate(zip(left, right, rounding, strict=True), start=1):
+    zero = cancelled(truth)
+    for number, steps in enumerate(zip(left, right, truth.rounding.steps, strict=True), start=1):
+        state, parameters = (f"{part} after step {number}" for part in ("optimizer state", "parameters"))
         yield agree(*({"loss": step.loss} for step in steps), f"loss of step {number}", names, vacuous)
-        yield agree(*(step.optimizer_state for step in steps), f"optimizer state after step {number}", names, vacuous)
-        yield agree(*(step.parameters for step in steps), f"parameters after step {number}", names, vacuous)
+        yield agree(*(step.optimizer_state for step in steps), state, names, vacuous, zero)
+        yield agree(*(step.parameters for step in steps), parameters, names, vacuous, zero)

@@ -128,6 +128,7 @@ def agree(
     part: str = "leaves",
     names: tuple[str, str] = ("one", "other"),
     vacuous: float = VACUOUS,
+    cancelled: Collection[str] = (),
 ) -> Verdict:
     """Two observed runs of the same mathematics against each other (NUM-8), in rounding's order.
 
@@ -136,7 +137,7 @@ def agree(
     by at most two of its bounds, so this claim is sharper.)
     """
     both = {path: sqrt(2) * real(deviation) for path, deviation in rounding.items()}
-    return pair(right, left, rounding, part, (names[1], names[0]), within(both, names[0], vacuous))
+    return pair(right, left, rounding, part, (names[1], names[0]), within(both, names[0], vacuous, cancelled))
 
 
 def bitwise(

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
-from reference_impl.forms.drawing import Drawing, NnxDrawing
+from reference_impl.forms.drawing import Drawing, NnxCounting, NnxDrawing
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models.gpt import GPT
+from reference_impl.models.gpt_flax import FlaxGPT
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import (
     context_parallel,
@@ -62,7 +63,7 @@ By hand only where the compiler does not merge the second gather with the first.
 """
 DRAWN = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA), (fsdp_tensor_parallel.PAGE, WIDE))
 OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
-BLOCK, DROPPED = GPT(blocks=1), GPT(blocks=1, dropout=0.1)
+BLOCK, DROPPED, FLAX = GPT(blocks=1), GPT(blocks=1, dropout=0.1), FlaxGPT(blocks=1, dropout=0.1)
 
 
 def cases() -> Iterator[Form]:
@@ -82,3 +83,5 @@ def cases() -> Iterator[Form]:
         yield Drawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)
     for page, axes in DRAWN[:2]:
         yield NnxDrawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)
+    for page, axes in ((single_device.PAGE, ONE), *((fsdp_tensor_parallel.PAGE, axes) for axes in MESHES)):
+        yield NnxCounting(page, axes, OPTIMIZER, FLAX, variant="dropout", batch_size=BATCH)

@@ -1,17 +1,20 @@
 """Strategies of models with dropout: the masks depend on the number of the step, and not on the device.
 
-The step's number is the optimizer's count, so it is saved, restored and sharded with the state.
+The step's number is the optimizer's count, or that of each layer's own calls, so it is saved, restored and sharded with
+the state.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
 import jax
 from flax import nnx
+from jax.sharding import PartitionSpec
 
-from meshproof.contract import Batch, Tree
+from meshproof.contract import Batch, Contract, Tree
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import OnMesh, TrainState
 from reference_impl.forms.nnx_form import NnxForm, State
@@ -71,3 +74,33 @@ class NnxDrawing(NnxForm):
     def numbered(self, state: State, batch: Batch) -> Batch:
         """The batch, and the number of steps that the optimizer has taken."""
         return {**batch, "step": state[1].step[...]}
+
+
+class NnxCounting(NnxForm):
+    """NNX, whose ``nnx.Dropout`` layers keep their keys and count their calls: auxiliary state of the model."""
+
+    draws: ClassVar[bool] = True
+
+    @cached_property
+    def contract(self) -> Contract:
+        """As of every form, and the auxiliary state is replicated."""
+        return replace(super().contract, auxiliary={"*": PartitionSpec()})
+
+    @cached_property
+    def loss(self) -> OnMesh:
+        """The forward pass, with the next step's draws, which stay the next."""
+        return self.compile(lambda state, batch: self.forward(nnx.clone(state[0]), batch), nnx.jit)
+
+    @cached_property
+    def gradients(self) -> OnMesh:
+        """The gradients, with the next step's draws, sharded as the parameters."""
+
+        def drawn(state: State, batch: Batch) -> Tree:
+            _, gradients = self.loss_and_gradients(nnx.clone(state[0]), batch)
+            return nnx.to_pure_dict(gradients)  # type: ignore[no-any-return]
+
+        return self.compile(drawn, nnx.jit)
+
+    def auxiliary(self, state: State) -> Tree:
+        """Keys and counts of the layers that draw."""
+        return nnx.to_pure_dict(nnx.state(state[0], nnx.RngState))  # type: ignore[no-any-return]

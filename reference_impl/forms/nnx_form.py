@@ -23,10 +23,15 @@ from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.lifecycle.rule_tables import Rule, settle
 from reference_impl.mapping import Mapping
-from reference_impl.models import cnn, cnn_nnx, gpt, gpt_nnx, mlp, mlp_nnx
+from reference_impl.models import cnn, cnn_nnx, gpt, gpt_flax, gpt_nnx, mlp, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
-MODULES: dict[type, Any] = {mlp.MLP: mlp_nnx.MLP, cnn.CNN: cnn_nnx.CNN, gpt.GPT: gpt_nnx.GPT}
+MODULES: dict[type, Any] = {
+    mlp.MLP: mlp_nnx.MLP,
+    cnn.CNN: cnn_nnx.CNN,
+    gpt.GPT: gpt_nnx.GPT,
+    gpt_flax.FlaxGPT: gpt_flax.GPT,
+}
 """The NNX module of each model: it is made of the description, the storage mapping and ``rngs``."""
 
 State = tuple[nnx.Module, Any]
@@ -181,7 +186,10 @@ class NnxForm(Form):
 
             def apply(in_use: Tree, x: jax.Array) -> jax.Array:
                 nnx.replace_by_pure_dict(parameters, in_use)
-                return nnx.merge(graph, parameters, rest)(x, Annotated(self.page.compute), **drawn)  # type: ignore[no-any-return]
+                module = nnx.merge(graph, parameters, rest)
+                outputs = module(x, Annotated(self.page.compute), **drawn)
+                nnx.update(model, nnx.state(module, nnx.RngState))
+                return outputs  # type: ignore[no-any-return]
 
             return self.network.loss_of(self.network.applied(apply)(in_use, batch["x"]), batch)
 

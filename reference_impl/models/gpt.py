@@ -2,8 +2,7 @@
 
 Dims: B batch, T length (of queries), S length (of keys), V vocabulary, D embed, H heads, K head_dim, F mlp.
 
-Keys have no bias. It would shift all scores of a query alike, which softmax does not see: its gradient is zero and
-what float32 makes of it is noise, which no bound could judge.
+Keys have no bias: it would shift all scores of a query alike, which softmax does not see.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +45,8 @@ class GPT(Model):
     blocks: int = 2
     dropout: float = 0.0
 
+    key_bias: ClassVar[bool] = False
+
     @property
     def name(self) -> str:  # type: ignore[override]
         """``gpt``, or ``gpt_block`` where there is but one."""
@@ -60,7 +61,7 @@ class GPT(Model):
             "norm_1": norm,
             "attention": {
                 "query": {"kernel": into_heads, "bias": into_heads[1:]},
-                "key": {"kernel": into_heads},
+                "key": {"kernel": into_heads} | ({"bias": into_heads[1:]} if self.key_bias else {}),
                 "value": {"kernel": into_heads, "bias": into_heads[1:]},
                 "out": {"kernel": ("heads", "head_dim", "embed"), "bias": ("embed",)},
             },
@@ -183,6 +184,8 @@ class GPT(Model):
         q_BxTxHxK, k_BxSxHxK, v_BxSxHxK = layout.products(
             "btd,dhk->bthk", x_BxTxD, kernels, "embed", ("heads", "head_dim")
         )
+        if self.key_bias:
+            k_BxSxHxK += key["bias"]
         o_BxTxHxK = layout.attend(q_BxTxHxK + query["bias"], k_BxSxHxK, v_BxSxHxK + value["bias"])
         return layout.product("bthk,hkd->btd", o_BxTxHxK, out["kernel"], "heads", ("embed",)) + out["bias"]
 

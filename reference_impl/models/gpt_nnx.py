@@ -1,7 +1,7 @@
 """The GPT of the book in Flax NNX, its initializers annotated with their partitioning.
 
 Query, key and value are ``nnx.LinearGeneral`` layers as in ``nnx.MultiHeadAttention``, but multiplied together: one
-after another, as that module does it, their input's gradient is reduced three times.
+after another, as that module does it (``gpt_flax``), their input's gradient is reduced three times.
 """
 
 from __future__ import annotations
@@ -18,49 +18,6 @@ from flax import nnx
 from reference_impl.mapping import Mapping
 from reference_impl.models import gpt
 from reference_impl.models.layout import Layout
-
-
-class GPT(nnx.Module):
-    """``gpt.GPT`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``.
-
-    It drops by the number of the step, as the description does; ``nnx.Dropout`` would by the number of its own calls.
-    """
-
-    def __init__(self, description: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
-        size, self.description = description, description
-        for name, axis, rows in (("token", "vocab", size.vocab), ("position", "position", size.length)):
-            init = annotated(nnx.initializers.normal(0.02), storage, axis, "embed")
-            setattr(self, f"{name}_embedding", nnx.Embed(rows, size.embed, embedding_init=init, rngs=rngs))
-        for i in range(size.blocks):
-            setattr(self, f"block_{i}", Block(size, storage, rngs=rngs))
-        self.norm = layer_norm(size, storage, rngs)
-
-    def __call__(self, x_BxT: jax.Array, layout: Layout, step: int | jax.Array = 0) -> jax.Array:
-        """Logits (B, T, V)."""
-        key = gpt.draw_key(step)
-        tokens = layout.share(self.token_embedding.embedding[...], ("vocab", "embed"))
-        h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + self.position_embedding.embedding[...])
-        for i in range(self.description.blocks):
-            h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout, partial(self.description.drop, key=key), 2 * i)
-        return layout.logits(tokens, self.norm(h_BxTxD))
-
-
-class Block(nnx.Module):
-    """Attention and MLP, each behind a norm and beside the residual stream."""
-
-    def __init__(self, size: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
-        self.norm_1 = layer_norm(size, storage, rngs)
-        self.attention = Attention(size, storage, rngs=rngs)
-        self.norm_2 = layer_norm(size, storage, rngs)
-        self.linear_1 = nnx.Linear(size.embed, size.mlp, **initializers(storage, "embed", "mlp"), rngs=rngs)
-        self.linear_2 = nnx.Linear(size.mlp, size.embed, **initializers(storage, "mlp", "embed"), rngs=rngs)
-
-    def __call__(self, x_BxTxD: jax.Array, layout: Layout, drop: Callable[..., jax.Array], site: int) -> jax.Array:
-        """The residual stream behind the block; ``drop`` at two sites, from ``site`` on."""
-        x_BxTxD = x_BxTxD + drop(self.attention(self.norm_1(x_BxTxD), layout), site=site)
-        normal_BxTxD = layout.enter(self.norm_2(x_BxTxD), "mlp")
-        h_BxTxF = nnx.gelu(layout.leave(self.linear_1(normal_BxTxD), "embed", ("mlp",)))
-        return x_BxTxD + drop(layout.leave(self.linear_2(h_BxTxF), "mlp", ("embed",)), site=site + 1)
 
 
 class Attention(nnx.Module):
@@ -85,6 +42,57 @@ class Attention(nnx.Module):
             q_BxTxHxK + self.query.bias[...], k_BxSxHxK, v_BxSxHxK + self.value.bias[...], **causal(x_BxTxD.shape[1])
         )
         return layout.leave(self.out(o_BxTxHxK), "heads", ("embed",))
+
+
+class Block(nnx.Module):
+    """Attention and MLP, each behind a norm and beside the residual stream."""
+
+    attend: type = Attention
+
+    def __init__(self, size: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        self.norm_1 = layer_norm(size, storage, rngs)
+        self.attention = self.attend(size, storage, rngs=rngs)
+        self.norm_2 = layer_norm(size, storage, rngs)
+        self.linear_1 = nnx.Linear(size.embed, size.mlp, **initializers(storage, "embed", "mlp"), rngs=rngs)
+        self.linear_2 = nnx.Linear(size.mlp, size.embed, **initializers(storage, "mlp", "embed"), rngs=rngs)
+
+    def __call__(self, x_BxTxD: jax.Array, layout: Layout, drop: Callable[..., jax.Array], site: int) -> jax.Array:
+        """The residual stream behind the block; ``drop`` at two sites, from ``site`` on."""
+        x_BxTxD = x_BxTxD + drop(self.attention(self.norm_1(x_BxTxD), layout), site=site)
+        normal_BxTxD = layout.enter(self.norm_2(x_BxTxD), "mlp")
+        h_BxTxF = nnx.gelu(layout.leave(self.linear_1(normal_BxTxD), "embed", ("mlp",)))
+        return x_BxTxD + drop(layout.leave(self.linear_2(h_BxTxF), "mlp", ("embed",)), site=site + 1)
+
+
+class GPT(nnx.Module):
+    """``gpt.GPT`` as a module: the same layers by name, each parameter annotated by the mapping ``storage``.
+
+    It drops by the number of the step, as the description does, and not by that of its own calls.
+    """
+
+    block: type = Block
+
+    def __init__(self, description: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        size, self.description = description, description
+        for name, axis, rows in (("token", "vocab", size.vocab), ("position", "position", size.length)):
+            init = annotated(nnx.initializers.normal(0.02), storage, axis, "embed")
+            setattr(self, f"{name}_embedding", nnx.Embed(rows, size.embed, embedding_init=init, rngs=rngs))
+        for i in range(size.blocks):
+            setattr(self, f"block_{i}", self.block(size, storage, rngs=rngs))
+        self.norm = layer_norm(size, storage, rngs)
+
+    def __call__(self, x_BxT: jax.Array, layout: Layout, step: int | jax.Array = 0) -> jax.Array:
+        """Logits (B, T, V)."""
+        drop = self.dropout(step)
+        tokens = layout.share(self.token_embedding.embedding[...], ("vocab", "embed"))
+        h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + self.position_embedding.embedding[...])
+        for i in range(self.description.blocks):
+            h_BxTxD = getattr(self, f"block_{i}")(h_BxTxD, layout, drop, 2 * i)
+        return layout.logits(tokens, self.norm(h_BxTxD))
+
+    def dropout(self, step: int | jax.Array) -> Callable[..., jax.Array]:
+        """What drops at a ``site``."""
+        return partial(self.description.drop, key=gpt.draw_key(step))
 
 
 def causal(length: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from .cnn import CNNTruth
 from .gpt import GPTTruth
+from .gpt_flax import FlaxGPTTruth
 from .judge import ModelTruth
 from .masked import MaskedTruth
 from .mlp import Loss, MLPTruth
@@ -13,6 +14,7 @@ __all__ = [
     "Adam",
     "AveragedMomentum",
     "CNNTruth",
+    "FlaxGPTTruth",
     "GPTTruth",
     "Loss",
     "MLPTruth",

@@ -34,7 +34,7 @@ from .operations import (
 )
 from .optimizers import Momentum, Optimizer, Values
 from .rounding import Array, Rounded
-from .threefry import draw_bernoulli, fold_in, make_key
+from .threefry import Key, draw_bernoulli, fold_in, make_key
 
 EPSILON = 1e-6
 """What layer normalisation adds to the variance."""
@@ -162,9 +162,12 @@ class GPTTruth(ModelTruth):
         """Dropout of one layer in one step, and its own transpose."""
         if not self.dropout:
             return y_NxD
-        key = fold_in(fold_in(make_key(DROPOUT_SEED), step), site)
-        is_kept = draw_bernoulli(key, 1 - self.dropout, y_NxD.value.shape)
+        is_kept = draw_bernoulli(self.draw_key(step, site), 1 - self.dropout, y_NxD.value.shape)
         return rearrange(y_NxD / (1 - self.dropout), lambda a: np.where(is_kept, a, 0))
+
+    def draw_key(self, step: int, site: int) -> Key:
+        """What the mask of one layer in one step is drawn by."""
+        return fold_in(fold_in(make_key(DROPOUT_SEED), step), site)
 
     def attention(self, parameters: Values, block: str, x_NxD: Rounded) -> tuple[Rounded, Pullback]:
         """Causal multi-head attention; a query's scores are divided by √K."""

@@ -7,15 +7,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.sharding import PartitionSpec
 
 from reference_impl.compat import BARRIERS_HOLD
 from reference_impl.forms.annotated import JaxForm
-from reference_impl.forms.drawing import Drawing
+from reference_impl.forms.drawing import Drawing, NnxCounting
 from reference_impl.forms.layouts import Annotated
 from reference_impl.forms.manual import Manual
 from reference_impl.mapping import Mapping
 from reference_impl.models.gpt import GPT
+from reference_impl.models.gpt_flax import FlaxGPT
 from reference_impl.models.layout import Layout
 from reference_impl.modifiers import Modified
 from reference_impl.modifiers.rematerialisation import Rematerialised
@@ -97,6 +99,24 @@ class KeepsAll(Rematerialised):
     reshard, apply = Modified.reshard, Modified.apply
 
 
+class ForgetsItsCalls(NnxCounting):
+    """Layers that count their calls in a copy of the model, which is gone after the step."""
+
+    def loss_and_gradients(self, model: Any, batch: Any) -> Any:
+        """Each step draws what the first drew."""
+        return super().loss_and_gradients(nnx.clone(model), batch)
+
+
+class TrainsInEval(NnxCounting):
+    """A model that was evaluated, and is trained on."""
+
+    def create_model(self, key: Any) -> Any:
+        """Nothing is dropped."""
+        model = super().create_model(key)
+        model.eval()
+        return model
+
+
 def with_dropout(network: GPT) -> Any:
     """The form of a language model that draws, trained by Adam."""
     return lambda page, axes, _: Drawing(page, axes, Adam(), network, variant="dropout", batch_size=16)
@@ -123,6 +143,9 @@ plant("table_reduced_twice", laid_out_by(Unshared), data_parallel.PAGE, DATA, "C
 plant("healthy_dropout", with_dropout(GPT(blocks=1, dropout=0.1)), single_device.PAGE, ONE)
 form = with_dropout(DrawsPerDevice(blocks=1, dropout=0.1))
 plant("draws_per_device", form, data_parallel.PAGE, DATA, "NUM-9", "NUM-2", "NUM-4")
+counting = {"network": FlaxGPT(blocks=1, dropout=0.1), "variant": "dropout", "batch_size": 16}
+plant("forgets_its_calls", partial(ForgetsItsCalls, **counting), fsdp_tensor_parallel.PAGE, BOTH, "NUM-3", "NUM-9")
+plant("trains_in_eval", partial(TrainsInEval, **counting), fsdp_tensor_parallel.PAGE, BOTH, "NUM-2", "NUM-4")
 plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), fsdp.PAGE, PAIR)
 in_vain = () if BARRIERS_HOLD else ("MEM-6",)
 plant("healthy_rematerialised", of_gpt(JaxForm, Rematerialised(SLIM)), fsdp.PAGE, PAIR, *in_vain)

@@ -12,8 +12,9 @@ import pytest
 from meshproof.contract import leaves
 from meshproof.measures.numerics import judge
 from reference_impl.models import gpt
+from reference_impl.models.gpt_flax import FlaxGPT
 from reference_impl.models.layout import Layout
-from reference_impl.truth import GPTTruth, Momentum
+from reference_impl.truth import FlaxGPTTruth, GPTTruth, Momentum
 from reference_impl.truth.operations import (
     causal_softmax,
     gelu,
@@ -32,10 +33,9 @@ TINY = GPTTruth(vocab=7, length=5, embed=6, heads=2, head_dim=4, mlp=9, blocks=2
 BATCH = 16
 
 
-@pytest.mark.parametrize("dropout", [0, 0.3])
-def test_hand_written_gradients_are_the_finite_differences_of_the_loss(dropout):
+@pytest.mark.parametrize("truth", [TINY, replace(TINY, dropout=0.3), FlaxGPTTruth(**vars(TINY) | {"dropout": 0.3})])
+def test_hand_written_gradients_are_the_finite_differences_of_the_loss(truth):
     """Every leaf's gradient, along three random directions, equals the central difference of the float64 loss."""
-    truth = replace(TINY, dropout=dropout)
     check_gradients(truth, {**truth.batches(1, 4)[0], "step": 2}, draws=3)
 
 
@@ -149,9 +149,9 @@ def test_a_slightly_different_model_is_outside_the_bound(first_step, fault):
     assert all(record.failure == "exceeds" and record.margin > 20 for record in verdict.records), verdict
 
 
-def test_the_model_and_its_truth_are_of_one_shape():
+@pytest.mark.parametrize(("truth", "network"), [(GPTTruth(), gpt.GPT()), (FlaxGPTTruth(), FlaxGPT())])
+def test_the_model_and_its_truth_are_of_one_shape(truth, network):
     """Sizes have the same names and defaults, parameters the same paths and shapes."""
-    truth, network = GPTTruth(), gpt.GPT()
     assert truth.parameter_shapes() == dict(leaves(network.shapes))
     assert {field.name: getattr(truth, field.name) for field in fields(network)} == vars(network)
     assert {path: leaf.shape for path, leaf in leaves(network.init(jax.random.key(0)))} == truth.parameter_shapes()

@@ -239,6 +239,16 @@ def test_a_gradient_that_cancels_is_held_against_the_others():
     assert only_failure(judge(reference.value.gradients, *gradients(reference))).failure == "vacuous"
 
 
+def test_two_runs_of_a_gradient_that_cancels_agree_within_its_bound():
+    """As on two meshes, or in two frameworks: what rounding leaves of it is another in each."""
+    one, rounding = gradients(with_key_bias(1e-8))
+    other = one | {KEY: np.full(4, -3e-8)}
+    assert agree(one, other, rounding, cancelled=[KEY]).passed
+    assert only_failure(agree(one, other, rounding)).failure == "vacuous"
+    wrong = one | {KEY: np.full(4, 1e-6)}
+    assert only_failure(agree(one, wrong, rounding, cancelled=[KEY])).failure == "exceeds"
+
+
 @pytest.mark.parametrize("shown", ["moments", "parameters"])
 def test_what_cancels_is_seen_without_gradients(shown):
     """In moments, or where there are none in a bias that began at 0."""

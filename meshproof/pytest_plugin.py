@@ -10,11 +10,10 @@ import gc
 import importlib
 import os
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -31,9 +30,9 @@ from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading
 from meshproof.observing.lost_processes import Lost, find_command, observe_loss
 from meshproof.observing.observation import Observation
-from meshproof.observing.runs import find_run
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
+from meshproof.run.course import follow
 from meshproof.run.distributed import Distributed
 from meshproof.run.over_processes import OverProcesses
 from meshproof.targets import EXAMPLES, HOST, read_target
@@ -275,13 +274,9 @@ def reading(conformance: Conformance, judge: Judge) -> Reading:
 
 
 @pytest.fixture
-def course(conformance: Conformance, judge: Judge) -> Iterator[Course]:
+def course(conformance: Conformance, judge: Judge) -> Course:
     """What the implementation's own loop trains on, and what its runs do that were stopped or killed."""
-    judge.see(find_run(importlib.import_module(conformance.settings.implementation)))  # else no process is started
-    with TemporaryDirectory(prefix="meshproof-run-") as name:
-        with closing(conformance.fresh) as observer:
-            seen = judge.see(observer.run(Path(name)))
-        yield judge.see(conformance.observers[conformance.targets[0]].continued(Path(name), seen))
+    return judge.see(follow(conformance))
 
 
 @pytest.fixture

@@ -28,21 +28,25 @@ class Trained:
 class Continued:
     """What a run of a folder did: the step from which it went on, and its steps.
 
-    ``after``: the last step whose save had returned. ``during``: the step that was being saved, 0 if none, and
-    ``operation`` the file operation before which the process was killed. ``refused``: what was raised instead.
+    ``after``: the last step whose save had returned. ``during``: the step that was being saved, 0 if none, and ``when``
+    the process was killed. ``resumed``: the step from which that process itself had gone on. ``ended``: whether the run
+    has gone on; ``refused``: what was raised instead.
     """
 
     after: int
     during: int = 0
-    operation: str = ""
+    resumed: int = 0
+    when: str = ""
     begin: int = 0
     steps: tuple[Trained, ...] = ()
+    ended: bool = False
     refused: str = ""
 
     def __str__(self) -> str:
+        before = f"resumed at step {self.resumed}, " if self.resumed else ""
         if self.during:
-            return f"killed while step {self.during} was saved, before {self.operation}"
-        return f"stopped after step {self.after}" if self.after else "not stopped, and never saved"
+            return f"{before}killed while step {self.during} was saved, {self.when}"
+        return f"{before}stopped after step {self.after}" if self.after else "not stopped, and never saved"
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,17 @@ class Course:
 
 
 def astray(course: Course, killed: bool) -> Iterator[str]:
-    """How runs go on otherwise than the one that was not stopped: one sentence, of the middle one of them. (Of the
-    first, a place one step too early is the head of the data; of the last, one too late is behind what is known.)
+    """How runs go on otherwise than the one that was not stopped: one sentence, of the middle one of them, if possible
+    of a run that began anew. (Of the first, a place one step too early is the head of the data; of the last, one too
+    late is behind what is known.)
 
     ``killed``: of those that were killed in a save, else of the others.
     """
     runs = [run for run in course.continued if bool(run.during) == killed]
-    found = [sentence for run in runs if (sentence := next(otherwise(run, course.steps), ""))]
-    if found:
-        yield f"{found[len(found) // 2]} (so in {len(found)} of {len(runs)} runs)"
+    found = [(run, sentence) for run in runs if (sentence := next(otherwise(run, course.steps), ""))]
+    told = [sentence for run, sentence in found if not run.resumed] or [sentence for _, sentence in found]
+    if told:
+        yield f"{told[len(told) // 2]} (so in {len(found)} of {len(runs)} runs)"
 
 
 def otherwise(run: Continued, expected: tuple[Trained, ...]) -> Iterator[str]:

@@ -146,6 +146,10 @@ class Observer:
         """What the implementation's own loop trains on, with copies of its checkpoints in ``folder``."""
         return cast("Seen[Course]", self.of_case("run", "run", folder))
 
+    def second_life(self, folder: Path, course: Course) -> Seen[Course]:
+        """What the same run leaves where it goes on, and is stopped or killed again: of a process of its own, too."""
+        return cast("Seen[Course]", self.of_case("second life", "run", (folder, course)))
+
     def continued(self, folder: Path, course: Course) -> Seen[Course]:
         """The same with what the runs in these copies do, in this process."""
         return cast("Seen[Course]", self.of_case("continued", "run", (folder, course)))

@@ -1,20 +1,18 @@
 """An implementation's own training loop: what it trains on, and what becomes of it once it is stopped or killed.
 
-A process that is killed leaves its files as they are before the next file operation. So a copy of the folder at each
-operation of a save is what a kill there leaves, and none needs to be killed.
+A process that is killed leaves its files as they are before the next file operation, or with half of what it was
+writing. So a copy of the folder at each operation of a save is what a kill there leaves, and none needs to be killed.
 """
 
 from __future__ import annotations
 
 import importlib
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -23,15 +21,30 @@ from meshproof.measures.continuing import Continued, Course, Trained
 from meshproof.observing.members import origin
 from meshproof.observing.reading import digest
 from meshproof.observing.seen import Failed, NotSupported, Seen
+from meshproof.observing.torn_saves import copied_at_each_operation, copy
 
-STEPS, KILLED = 6, 4
-"""Steps of a run, and the one in whose save it is killed."""
+
+@dataclass(frozen=True)
+class Life:
+    """What a process does of a run: it goes on from the step ``begin``, and saves after each step up to ``end``.
+
+    It is killed in the save of the step ``killed``, and stopped after each of ``stopped``.
+    """
+
+    begin: int
+    end: int
+    killed: int
+    stopped: Sequence[int]
+
+
+LIVES = (Life(begin=0, end=6, killed=4, stopped=range(1, 6)), Life(begin=6, end=11, killed=7, stopped=[11]))
+"""A run that goes on saves anew what it has restored, and its eleventh checkpoint comes after the ninth: names that
+are sorted as texts say otherwise."""
+
+STEPS = LIVES[-1].end + 1
 
 WINDOW = 2
 """Steps that are trained after a kill."""
-
-OPERATIONS = {"open": "opening", "os.mkdir": "making", "os.rename": "renaming", "os.remove": "removing"}
-"""File operations, as Python's audit hooks name them, and as messages do."""
 
 Make = Callable[[Path], TrainingRun]
 
@@ -53,25 +66,53 @@ def observe_run(implementation: str, folder: Path) -> Seen[Course]:
         return make
     steps: list[Trained] = []
     stopped: list[Continued] = []
-    own = folder / "run"
     try:
-        own.mkdir()
-        run = make(own)
-        for number in range(1, STEPS + 1):
-            steps.append(trained(run))
-            if number == KILLED:
-                with copied_at_each_operation(own, folder, stopped, Continued(number - 1, number)):
-                    run.save()
-            elif number < STEPS:
-                run.save()
-            if number < STEPS:
-                copy(own, folder / str(len(stopped)))
-                stopped.append(Continued(number))
+        (folder / "run").mkdir()
+        run = make(folder / "run")
+        live(run, LIVES[0], folder, steps, stopped)
+        with suppress(StopIteration):
+            steps.extend(trained(run) for _ in range(LIVES[0].end, STEPS))
         (folder / str(len(stopped))).mkdir()
         stopped.append(Continued(0))
     except Exception as error:
         return Failed(f"step {len(steps)} of a run that was not stopped: {said(error)}")
     return Course(tuple(steps), tuple(stopped))
+
+
+def observe_second_life(implementation: str, folder: Path, course: Course) -> Seen[Course]:
+    """The run goes on where its first process ended, and copies of what that leaves are told beside those of the first.
+    It too leaves a hook behind."""
+    make = find_run(importlib.import_module(implementation))
+    if isinstance(make, NotSupported):
+        return make
+    first, second = LIVES
+    if len(course.steps) < STEPS:
+        return course
+    stopped = list(course.continued)
+    steps: list[Trained] = []
+    whole = Continued(first.end, ended=True)
+    try:
+        run = make(folder / "run")
+        whole = replace(whole, begin=int(run.step))
+        if whole.begin == second.begin:
+            live(run, second, folder, steps, stopped)
+    except Exception as error:
+        whole = replace(whole, refused=said(error))
+    return replace(course, continued=(*stopped, replace(whole, steps=tuple(steps))))
+
+
+def live(run: TrainingRun, life: Life, folder: Path, steps: list[Trained], stopped: list[Continued]) -> None:
+    """Train and save, and copy what each stop and each kill leaves."""
+    for number in range(life.begin + 1, life.end + 1):
+        steps.append(trained(run))
+        if number == life.killed:
+            with copied_at_each_operation(folder / "run", folder, stopped, Continued(number - 1, number, life.begin)):
+                run.save()
+        else:
+            run.save()
+        if number in life.stopped:
+            copy(folder / "run", folder / str(len(stopped)))
+            stopped.append(Continued(number, resumed=life.begin))
 
 
 def observe_continued(implementation: str, folder: Path, course: Course) -> Seen[Course]:
@@ -81,67 +122,31 @@ def observe_continued(implementation: str, folder: Path, course: Course) -> Seen
         return make
     return replace(
         course,
-        continued=tuple(go_on(make, folder / str(place), run) for place, run in enumerate(course.continued)),
+        continued=tuple(
+            run if run.ended else go_on(make, folder / str(place), folder / "run", run)
+            for place, run in enumerate(course.continued)
+        ),
     )
 
 
-def go_on(make: Make, folder: Path, run: Continued) -> Continued:
-    """What the run in a copy of a folder does."""
+def go_on(make: Make, copied: Path, own: Path, run: Continued) -> Continued:
+    """What the run does in a copy of its own folder, which gets its place: paths that were written down are right."""
+    shutil.rmtree(own)
+    copied.rename(own)
     try:
-        resumed = make(folder)
+        resumed = make(own)
         begin = int(resumed.step)
-        until = min(STEPS, begin + WINDOW) if run.during else STEPS
-        return replace(run, begin=begin, steps=tuple(trained(resumed) for _ in range(begin, until)))
+        end = next((life.end for life in LIVES if run.after < life.end), STEPS)
+        until = min(end, begin + WINDOW) if run.during else end
+        return replace(run, begin=begin, ended=True, steps=tuple(trained(resumed) for _ in range(begin, until)))
     except Exception as error:
-        return replace(run, refused=said(error))
+        return replace(run, ended=True, refused=said(error))
 
 
 def trained(run: TrainingRun) -> Trained:
     """The next step of a run."""
     batch, loss = next(run)
     return Trained(digest({name: np.asarray(field) for name, field in batch.items()}), float(loss).hex())
-
-
-@contextmanager
-def copied_at_each_operation(own: Path, folder: Path, stopped: list[Continued], run: Continued) -> Iterator[None]:
-    """A copy of a run's folder before each file operation in it, where it is not as before the last one."""
-    busy, seen = [False], [""]
-
-    def hear(event: str, args: tuple[Any, ...]) -> None:
-        if busy[0] or event not in OPERATIONS or not str(args[0]).startswith(str(own)):
-            return
-        busy[0] = True
-        place = folder / str(len(stopped))
-        copy(own, place)
-        if (now := listed(place)) == seen[0]:
-            shutil.rmtree(place)
-        else:
-            seen[0] = now
-            file = Path(str(args[0])).relative_to(own)
-            stopped.append(replace(run, operation=f"{OPERATIONS[event]} {file}"))
-        busy[0] = False
-
-    sys.addaudithook(hear)
-    try:
-        yield
-    finally:
-        busy[0] = True  # an audit hook stays until the process ends
-
-
-def copy(source: Path, place: Path) -> None:
-    """What is in a folder now: a file that vanishes meanwhile is not."""
-    try:
-        shutil.copytree(source, place)
-    except shutil.Error as error:
-        gone = [entry for entry in error.args[0] if not Path(entry[0]).exists()]
-        if len(gone) < len(error.args[0]):
-            raise
-
-
-def listed(folder: Path) -> str:
-    """The names and sizes of all files."""
-    files = {path.relative_to(folder): path.stat().st_size if path.is_file() else 0 for path in folder.rglob("*")}
-    return repr(sorted(files.items()))
 
 
 def said(error: Exception) -> str:

@@ -26,7 +26,7 @@ from meshproof.observing.layouts import memories
 from meshproof.observing.members import origin
 from meshproof.observing.observation import Outcome
 from meshproof.observing.reading import observe_reading, observe_resumption
-from meshproof.observing.runs import observe_continued, observe_run
+from meshproof.observing.runs import observe_continued, observe_run, observe_second_life
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
 from meshproof.observing.session import observe
 from meshproof.observing.stack import describe, devices_of
@@ -76,6 +76,8 @@ class Server:
             return observe_resumption(self.implementation, pickle.loads(Path(request["given"]).read_bytes()))
         if request["ask"] == "run":
             return observe_run(self.implementation, pickle.loads(Path(request["given"]).read_bytes()))
+        if request["ask"] == "second life":
+            return observe_second_life(self.implementation, *pickle.loads(Path(request["given"]).read_bytes()))
         if request["ask"] == "continued":
             return observe_continued(self.implementation, *pickle.loads(Path(request["given"]).read_bytes()))
         if "table" in request:

@@ -14,12 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from meshproof.measures.continuing import astray
-from meshproof.observing.runs import observe_continued, observe_run
+from meshproof.observing.runs import observe_continued, observe_run, observe_second_life
 from meshproof.observing.seen import Failed
 from tests.implementations import minimal
 
 CHOSEN = "MESHPROOF_TEST_RUN"
 """Names the run, as `RUNS` has it."""
+
+
+def step_of(folder):
+    """The number in its name."""
+    return int(folder.name.removeprefix("step_"))
 
 
 class Sound:
@@ -28,8 +33,12 @@ class Sound:
     def __init__(self, folder):
         self.folder, self.step, self.place, self.saved = folder, 0, 0, ("weights", "momentum")
         self.weights, self.momentum = np.zeros(4), np.zeros(4)
-        if found := sorted(folder.glob("step_?")):
-            self.restore(found[-1])
+        if found := sorted(folder.glob("step_*")):
+            self.restore(self.last(found))
+
+    def last(self, found):
+        """The one of the latest step."""
+        return max(found, key=step_of)
 
     def read(self):
         """The batch at the place of the data."""
@@ -67,7 +76,7 @@ class Sound:
 
     def restore(self, folder):
         """What was saved."""
-        self.step = int(folder.name[-1])
+        self.step = step_of(folder)
         vars(self).update(np.load(folder / "arrays.npz"))
         self.place = json.loads((folder / "data.json").read_text())
 
@@ -144,9 +153,98 @@ class OneKept(Sound):
 
     def save(self):
         """In the place of the old one."""
-        for old in self.folder.glob("step_?"):
+        for old in self.folder.glob("step_*"):
             shutil.rmtree(old)
         super().save()
+
+
+class OneFile(Sound):
+    """The checkpoint is one file, and written over."""
+
+    def __init__(self, folder):
+        self.path = folder / "step_0"
+        super().__init__(folder)
+
+    def save(self):
+        """In place."""
+        with self.path.open("wb") as file:
+            np.savez(file, step=self.step, place=self.place, weights=self.weights, momentum=self.momentum)
+
+    def restore(self, folder):
+        """What was saved."""
+        vars(self).update(np.load(folder))
+        self.step, self.place = int(self.step), int(self.place)
+
+
+class Mapped(OneFile):
+    """The file is mapped into memory, and each number written in its place."""
+
+    def save(self):
+        """The step last."""
+        kept = np.memmap(self.path, float, "r+" if self.path.exists() else "w+", shape=10)
+        kept[:] = [*self.weights, *self.momentum, self.place, self.step]
+        kept.flush()
+
+    def restore(self, folder):
+        """What was saved."""
+        kept = np.fromfile(folder)
+        self.weights, self.momentum, (self.place, self.step) = kept[:4], kept[4:8], kept[8:].astype(int).tolist()
+
+
+class SortedAsText(Sound):
+    """The last of the names that are sorted as texts is taken for the latest."""
+
+    def last(self, found):
+        """``step_9`` comes after ``step_11``."""
+        return sorted(found)[-1]
+
+
+class CountsAnew(Sound):
+    """A run that goes on numbers its checkpoints from 0 again."""
+
+    begun = 0
+
+    def save(self):
+        """Those of this process alone count."""
+        step, self.step = self.step, self.step - self.begun
+        shutil.rmtree(self.folder / f"step_{self.step}", ignore_errors=True)
+        super().save()
+        self.step = step
+
+    def restore(self, folder):
+        """The steps of earlier processes are known, but not told."""
+        super().restore(folder)
+        self.begun = self.step
+
+
+class PlaceOnce(Sound):
+    """The place of the data is told right by the first process only."""
+
+    begun = 0
+
+    def tell(self, folder):
+        """Of a run that went on, that in its own data."""
+        (folder / "data.json").write_text(json.dumps(self.place - self.begun))
+
+    def restore(self, folder):
+        """As it should be."""
+        super().restore(folder)
+        self.begun = self.place
+
+
+class Linked(Sound):
+    """A link names the latest; it is replaced last."""
+
+    def save(self):
+        """The link is absolute."""
+        super().save()
+        link = self.folder / "new_link"
+        link.symlink_to(self.folder / f"step_{self.step}")
+        link.replace(self.folder / "latest")
+
+    def last(self, found):
+        """What the link names."""
+        return (self.folder / "latest").readlink() if (self.folder / "latest").is_symlink() else super().last(found)
 
 
 class Unheard(Sound):
@@ -161,7 +259,7 @@ class Unheard(Sound):
             subprocess.run([sys.executable, "-c", copying, written, self.folder / f"step_{self.step}"], check=True)
 
 
-RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__())}
+RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__(), Mapped)}
 strategies = minimal.strategies
 
 
@@ -177,6 +275,7 @@ def problems_of(name):
         course = observe_run(__spec__.name, Path(folder))
         if isinstance(course, Failed):
             return [course.reason]
+        course = observe_second_life(__spec__.name, Path(folder), course)
         course = observe_continued(__spec__.name, Path(folder), course)
         return [*astray(course, killed=False), *astray(course, killed=True)]
 

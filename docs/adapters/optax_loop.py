@@ -49,7 +49,9 @@ class DataParallel:
 
     def batches(self, count):
         draws = np.random.default_rng(0)
-        return [{"x": draws.normal(size=(64, 16)), "y": draws.normal(size=(64, 8))} for _ in range(count)]
+        return [
+            {"x": draws.standard_normal((64, 16), "f"), "y": draws.standard_normal((64, 8), "f")} for _ in range(count)
+        ]
 
     def shard_batch(self, batch):
         return jax.device_put(batch, NamedSharding(self.mesh, PartitionSpec("data")))

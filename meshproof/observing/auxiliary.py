@@ -9,6 +9,7 @@ import jax
 
 from meshproof.cases import has_member
 from meshproof.contract import Leaves
+from meshproof.observing.alone import on_one_device
 from meshproof.observing.members import canonical, state_and_metrics
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.state import host
@@ -38,7 +39,7 @@ def observe_auxiliary(subject: Subject, state: Any) -> Auxiliary:
 
 def _alone(subject: Subject) -> tuple[Leaves, ...] | NotSupported:
     """From what ``init`` makes of the same key: ``load`` is not handed what a key in the state may be made of."""
-    trainer = subject.strategy.single_device("float32")
+    trainer = on_one_device(subject.strategy, "float32")
     start = "load" if subject.canonical_start else "init"
     if lacking := [member for member in (start, "auxiliary") if not has_member(trainer, member)]:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")

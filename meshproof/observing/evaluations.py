@@ -9,6 +9,7 @@ import numpy as np
 
 from meshproof.cases import has_member
 from meshproof.contract import Batch, Leaves, nest
+from meshproof.observing.alone import on_one_device
 from meshproof.observing.rounding import as_held, deviation, moved
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.subject import Subject
@@ -38,7 +39,7 @@ def evaluate(trainer: Any, state: Any, batches: Sequence[Batch]) -> Totals:
 
 def evaluate_alone(subject: Subject, parameters: Leaves) -> tuple[Totals, dict[str, float]] | NotSupported:
     """What one device gives with these parameters, and the deviation of each sum by float32 rounding, measured."""
-    trainer = subject.strategy.single_device("float32")
+    trainer = on_one_device(subject.strategy, "float32")
     if not has_member(trainer, "evaluate"):
         return NotSupported("what single_device returns has no evaluate")
     batches = evaluation_set(subject.host_batches)

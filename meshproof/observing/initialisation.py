@@ -12,6 +12,7 @@ from meshproof.contract import Leaves
 from meshproof.hlo import Shape
 from meshproof.hlo.arrays import held_arrays
 from meshproof.measures.layout import LeafLayout
+from meshproof.observing.alone import on_one_device
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import canonical, shown
 from meshproof.observing.programs import stage
@@ -55,7 +56,7 @@ def observe_initialisation(subject: Subject) -> tuple[Initialisation, Any]:
 
 def _alone(subject: Subject) -> Leaves | NotSupported:
     """The parameters that one device makes."""
-    trainer = subject.strategy.single_device("float32")
+    trainer = on_one_device(subject.strategy, "float32")
     if lacking := [member for member in ("init", "parameters") if not has_member(trainer, member)]:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
     return host(canonical(trainer.parameters(trainer.init(jax.random.key(0))), "parameters"))

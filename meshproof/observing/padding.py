@@ -15,6 +15,7 @@ import numpy as np
 
 from meshproof.cases import has_member
 from meshproof.contract import Batch, leaves
+from meshproof.observing.alone import on_one_device
 from meshproof.observing.members import canonical, scalar
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
@@ -74,7 +75,7 @@ def loss_of_padding(subject: Subject, placed: Any, mask: np.ndarray, short: Batc
         return f"expected a loss that no padding changes, saw {padded:.9g} and, with other padding, {other:.9g}"
     if not subject.has("single_device") or not subject.has("parameters"):
         return ""
-    trainer = subject.strategy.single_device("float32")
+    trainer = on_one_device(subject.strategy, "float32")
     if not all(has_member(trainer, member) for member in ("load", "loss", "shard_batch")):
         return ""
     alone = scalar(

@@ -17,6 +17,7 @@ import jax
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
+from meshproof.observing.alone import on_one_device
 from meshproof.observing.members import origin, told
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
@@ -103,7 +104,7 @@ def partners(subject: Subject) -> tuple[Iterator[tuple[str, Any]], Iterator[tupl
     def other() -> Iterator[tuple[str, Any]]:
         yield from islice(((each.id, each.strategy) for each in others), TRIED)
         if subject.has("single_device"):
-            yield "what single_device returns", subject.strategy.single_device("float32")
+            yield "what single_device returns", on_one_device(subject.strategy, "float32")
 
     return ((each.id, each.strategy) for each in meshes[:TRIED]), other()
 

@@ -39,6 +39,7 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
+from meshproof.observing.alone import on_one_device
 from meshproof.observing.dealt_rows import Dealt
 from meshproof.observing.draws import SWAPPED, rows_by_shard
 from meshproof.observing.key_streams import Drawn, drawn
@@ -87,7 +88,7 @@ class SingleDevice(Facet):
 def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | NotSupported:
     """The facet, from these parameters on the subject's batches. Raises where ``single_device`` does."""
     parts = [part for part in ("gradients", "optimizer_state", "auxiliary") if subject.has(part)]
-    trainer = subject.strategy.single_device("float32")
+    trainer = on_one_device(subject.strategy, "float32")
     lacking = [part for part in ("load", "parameters", *parts) if not has_member(trainer, part)]
     if lacking:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
@@ -177,7 +178,7 @@ class OneDevice:
         single = self.state()
         try:
             with jax.enable_x64(True):
-                trainer = self.case.strategy.single_device("float64")  # type: ignore[attr-defined]
+                trainer = on_one_device(self.case.strategy, "float64")
                 training = in_float64(self.training)
                 begins = begins_as(trainer.load(nest(training.parameters)), single)
                 whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)

@@ -4,7 +4,10 @@ from dataclasses import replace
 from functools import cached_property
 
 import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
+from docs.adapters.optax_loop import DataParallel
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.strategies import data_parallel
 from reference_impl.truth import Momentum
@@ -55,6 +58,26 @@ class Harmed(JaxForm):
         return Stepping(super().train_step, after)
 
 
+class Stranger(DataParallel):
+    """It brings no truth: each process asks its own run on one device, which is one of its own."""
+
+    name = "stranger"
+
+
+class OtherRows(Stranger):
+    """In process 1 inputs have the labels of other rows."""
+
+    name = "other_rows"
+
+    def shard_batch(self, batch):
+        """As each process reads it."""
+        read = batch | {"y": np.roll(batch["y"], jax.process_index(), 0)}
+        rows = NamedSharding(self.mesh, PartitionSpec("data"))
+        return {
+            name: jax.make_array_from_callback(field.shape, rows, field.__getitem__) for name, field in read.items()
+        }
+
+
 def strategies():
     """Those that end their process first: what comes after them is observed all the same."""
     for name, form, axes in (
@@ -65,3 +88,4 @@ def strategies():
         ("small", JaxForm, {"data": 4}),
     ):
         yield form(replace(data_parallel.PAGE, name=name), axes, Momentum())
+    yield from (Stranger(), OtherRows())

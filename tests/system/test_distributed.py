@@ -38,6 +38,13 @@ def test_a_healthy_strategy_passes(run):
     assert {run[0][clause, "healthy"][0] for clause in ("NUM-4", "NUM-5", "NUM-6", "SHD-3")} == {"proved"}
 
 
+def test_a_trainer_is_held_to_its_own_run_on_one_device(run):
+    """In each process on one of its own devices: the others' it could not read."""
+    assert {run[0][clause, "stranger"][0] for clause in ("NUM-4", "NUM-5", "NUM-6", "SHD-3")} == {"proved"}
+    status, message = run[0]["NUM-4", "other_rows"]
+    assert status == "failed" and "differs from truth" in message, message
+
+
 def test_copies_that_differ_between_processes_are_seen(run):
     """Neither process can see it in its own copies."""
     status, message = run[0]["NUM-6", "drifts"]

@@ -124,11 +124,18 @@ def _refused(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupport
             f"save writes no checkpoint from which Orbax can take a leaf: {told(error)} ({origin(error)}); let it "
             f"write one tree by orbax.checkpoint.v1.save"
         )
+    ocp.save(folder / "again", saved)
+    if refusal := _error(subject, folder / "again"):
+        return NotSupported(
+            f"restore does not read what orbax.checkpoint.v1.save writes of the same tree, so that no leaf can be "
+            f"taken from it: {refusal}"
+        )
+    paths = [path for path, _ in flat if _named(_missed(path))]
     found = []
-    for number, at in enumerate(dict.fromkeys((0, len(flat) - 1))):
-        ocp.save(folder / str(number), _without(saved, flat[at][0]))
-        found.append(Refused(_named(flat[at][0]), _error(subject, folder / str(number))))
-    return tuple(found)
+    for number, path in enumerate(dict.fromkeys((*paths[:1], *paths[-1:]))):
+        ocp.save(folder / str(number), _without(saved, path))
+        found.append(Refused(_named(_missed(path)), _error(subject, folder / str(number))))
+    return tuple(found) or NotSupported("the checkpoint is a list, whose entries have no names to miss")
 
 
 def _on_host(leaf: Any) -> Any:
@@ -137,15 +144,23 @@ def _on_host(leaf: Any) -> Any:
 
 
 def _without(tree: Any, path: tuple[Any, ...]) -> Any:
-    """Nested dicts and lists, as Orbax returns them, without the leaf at a path."""
+    """Nested dicts and lists, as Orbax returns them, without the leaf at a path; of a list without its last entry,
+    for without another one all behind it would have other names."""
     key, *rest = path
     entry = getattr(key, "key", getattr(key, "idx", None))
     children = dict(tree) if isinstance(tree, dict) else dict(enumerate(tree))
+    if not isinstance(tree, dict) and not rest:
+        entry = max(children)
     if rest:
         children[entry] = _without(children[entry], tuple(rest))
     else:
         del children[entry]
     return children if isinstance(tree, dict) else type(tree)(children.values())
+
+
+def _missed(path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What an error can name where the leaf at a path is taken: of an entry of a list that list, which is shorter."""
+    return path if hasattr(path[-1], "key") else path[:-1]
 
 
 def _named(path: tuple[Any, ...]) -> str:

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import jax
+from jax._src import compiler as jax_compiler
 from jax._src import mesh_utils, pmap, sharding_impls, xla_bridge
 from jax._src.cudnn import fused_attention_stablehlo
+from jax._src.interpreters import mlir
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -30,6 +32,9 @@ from meshproof.observing.programs import Compiled, told_of
 from meshproof.targets import Target
 from meshproof.targets.gpus import CUDNN_VERSION, configuration
 from meshproof.targets.packages import PACKAGES
+
+GET_BACKEND, COMPILE = mlir.ModuleContext.get_backend, jax_compiler.backend_compile_and_load
+"""JAX's own: `backend_if_any` and `compile_without_callbacks` take their places."""
 
 Placement = tuple[PartitionSpec, str | None]
 """How an output is placed on the mesh, and in which kind of memory."""
@@ -127,7 +132,23 @@ def default_devices(devices: list[Any]) -> Iterator[None]:
             stack.enter_context(patch.dict(names, xb=bridge))
         if platform == "gpu":
             stack.enter_context(patch.object(fused_attention_stablehlo, "check_cudnn_version", lambda: CUDNN_VERSION))
+            stack.enter_context(patch.object(mlir.ModuleContext, "get_backend", backend_if_any))
+            stack.enter_context(patch.object(jax_compiler, "backend_compile_and_load", compile_without_callbacks))
         yield
+
+
+def backend_if_any(context: mlir.ModuleContext, optional: bool = False) -> Any:
+    """The backend that a program is lowered for. A callback to the host asks for a GPU's, and makes nothing of it."""
+    try:
+        return GET_BACKEND(context, optional=optional)
+    except RuntimeError:
+        return None
+
+
+def compile_without_callbacks(backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any) -> Any:
+    """A program that never runs calls nobody: the functions of its callbacks to the host are left out, not the calls
+    themselves. (A client that only compiles takes none.)"""
+    return COMPILE(backend, module, devices, options, [])
 
 
 def _installed(package: str) -> str:

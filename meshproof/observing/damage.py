@@ -17,8 +17,9 @@ from meshproof.measures.numerics import bitwise
 from meshproof.observing.state import values_of
 from meshproof.observing.subject import Subject
 
-FILES = 4
-"""How many files of a checkpoint are damaged: the largest, which holds arrays, and others."""
+FILES, FEW = 4, 12
+"""How many files of a checkpoint are damaged: the largest, which holds arrays, and others; and of how few files in all
+each is removed: whoever writes them by hand may take one for optional."""
 
 DAMAGES: dict[str, Callable[[int], int | None]] = {
     "cut to half": lambda size: size // 2,
@@ -43,7 +44,8 @@ class Damaged:
 
 
 def observe_damage(subject: Subject, whole: Path, saved: Leaves) -> tuple[Damaged, ...]:
-    """Of the largest file every damage, of the others one, drawn from a fixed seed. Copies are hard links.
+    """Of the largest file every damage, of others one, drawn from a fixed seed; of few files each is removed, too.
+    Copies are hard links.
 
     Raises ``FileNotFoundError`` where the checkpoint has no file that could be damaged.
     """
@@ -55,11 +57,11 @@ def observe_damage(subject: Subject, whole: Path, saved: Leaves) -> tuple[Damage
         raise FileNotFoundError("save left no file with contents in its folder: expected the checkpoint there")
     draw = np.random.default_rng(0)
     others = sorted(draw.permutation(np.arange(1, len(files)))[: FILES - 1])
-    chosen = [(files[0], damage) for damage in DAMAGES] + [
-        (files[at], str(draw.choice(list(DAMAGES)))) for at in others
-    ]
+    chosen = [(files[0], damage) for damage in DAMAGES]
+    chosen += [(files[at], str(draw.choice(list(DAMAGES)))) for at in others]
+    chosen += [(file, "removed") for file in files if len(files) <= FEW]
     found = []
-    for file, damage in chosen:
+    for file, damage in dict.fromkeys(chosen):
         copy = whole.with_name("damaged")
         shutil.copytree(whole, copy, copy_function=os.link)
         _damage(copy / file.relative_to(whole), DAMAGES[damage](_size(file)))

@@ -105,11 +105,22 @@ class DroppedOnCpu(Trainer):
         return replace(super().contract, **told, explicit=False, compute_dtype="float32")
 
 
+class CallsBack(DroppedOnCpu):
+    """A step that tells the host of its loss, as ``jax.debug.print`` does."""
+
+    def global_loss(self, w, batch):
+        """And waits for it."""
+        loss = super().global_loss(w, batch)
+        jax.debug.callback(lambda loss: None, loss)
+        return loss
+
+
 def strategies():
     """The healthy one, and one strategy per fault."""
     return [
         plant("healthy_scanned"),
         plant("healthy_unless_on_a_cpu", trainer=DroppedOnCpu, overlap=None),
+        plant("calls_back", "CMP-2", trainer=CallsBack, overlap=None),
         plant("summed_whole_on_the_wire", "COM-13", gather=summed_whole, explicit=False),
         plant("summed_whole_though_by_hand", "COM-13", gather=summed_whole, best_on_wire=False),
         plant("gathered_in_float32", "COM-11", gather=gathered_wide),

@@ -87,6 +87,11 @@ def test_no_suite_file_can_be_deleted(failed, file):
     assert not missed_without(failed, file), missed_without(failed, file)
 
 
+def test_a_callback_is_one_fault_and_the_rest_is_judged(failed):
+    """A client that only compiles has no backend to hand it to: on a GPU nothing of such a step was judged."""
+    assert {clause for case, _, clause, _ in failed if case.startswith("calls_back")} == {"CMP-2"}
+
+
 def test_an_excess_is_named_in_bytes_and_in_time(failed):
     """Which collective, as what it was written, what it should send, what it sends, and how long that takes."""
     told = [message for case, _, clause, message in failed if clause == "COM-13" and case.startswith("summed_whole")]

@@ -46,6 +46,7 @@ class Program(Facet):
 
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
+    ``recomputes`` says whether JAX recomputes some of it in the backward pass.
     ``floats`` are the types that it computes in as it was written: a compiler may widen them. ``arguments`` are what it
     is handed on one device, with the bytes that each takes as the program lays it out. ``takes_extremes``: devices find
     a maximum or a minimum together, of which XLA:CPU drops NaN.
@@ -64,9 +65,13 @@ class Program(Facet):
     host_memory: Seen[HostMemory]
     arguments: Seen[tuple[Argument, ...]]
     takes_extremes: Seen[bool]
+    recomputes: Seen[bool]
     flights: Seen[tuple[Flight, ...]] = SCHEDULED_THERE
     loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
 
+
+RECOMPUTED = "rematted_computation"
+"""As JAX names what a backward pass computes again, whatever library asked for it."""
 
 BETWEEN_SLICES = NotSupported(
     "the program is that of one slice, and what leaves it is handed to the Megascale runtime, which no census counts "
@@ -133,6 +138,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         host_memory=_read(lambda: host_memory(text)),
         arguments=_read(lambda: arguments(text)),
         takes_extremes=_read(lambda: takes_extremes(text)),
+        recomputes=RECOMPUTED in text,
     )
 
 

@@ -9,7 +9,7 @@ import pickle
 import resource
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from meshproof.cases import Case, has_member, load_cases
 from meshproof.files import replace_bytes, replace_pickle
 from meshproof.observing.brought_truth import BroughtTruths, evaluate
 from meshproof.observing.compile_only import observe_compile_only
-from meshproof.observing.compilers import Compiler
+from meshproof.observing.compilers import Compiler, default_devices
 from meshproof.observing.flags import observe_flags
 from meshproof.observing.layouts import memories
 from meshproof.observing.members import origin
@@ -48,11 +48,12 @@ class Server:
     def __init__(self, implementation: str, target: str) -> None:
         keep_whole_entries()
         self.implementation, self.target = implementation, read_target(target)
-        self.cases = {case.id: case for case in load_cases(implementation, (target,))}
-        self.with_flax = "flax.nnx" in sys.modules  # before anything but the trainers imports it, as operations do
-        self.truths = BroughtTruths()
         jax.devices()  # where that fails or never ends, it does so for every case
         self.compiler = Compiler(self.target, kept_programs()) if self.target.compiles_only else None
+        with default_devices(self.compiler.devices) if self.compiler else nullcontext():  # a module may ask on import
+            self.cases = {case.id: case for case in load_cases(implementation, (target,))}
+        self.with_flax = "flax.nnx" in sys.modules  # before anything but the trainers imports it, as operations do
+        self.truths = BroughtTruths()
         gc.freeze()  # what is loaded stays, and need not be searched for garbage again and again
         gc.set_threshold(100_000)  # nor need what tracing makes, so often: that took a ninth of the time
 

@@ -80,13 +80,17 @@ class CopiedInTheLoop(Trainer):
 class DroppedOnCpu(Trainer):
     """FSDP by annotation, which leaves its constraints away where it finds a CPU, as some trainers do."""
 
+    @property
+    def on_cpu(self):
+        """Asked where the step is traced."""
+        return jax.devices()[0].platform == "cpu"
+
     def global_loss(self, w, batch):
         """The mean over all examples; each layer is gathered in the loop, if this is an accelerator."""
-        on_cpu = jax.devices()[0].platform == "cpu"
         whole = NamedSharding(self.mesh, PartitionSpec())
 
         def body(x, layer):
-            in_use = jax.tree.map(lambda w: w if on_cpu else with_sharding_constraint(w, whole), layer)
+            in_use = jax.tree.map(lambda w: w if self.on_cpu else with_sharding_constraint(w, whole), layer)
             return x + jax.nn.relu(x @ in_use["in_LxDxF"]) @ in_use["out_LxFxD"], None
 
         x, _ = jax.lax.scan(body, batch["x"], w)
@@ -102,7 +106,8 @@ class DroppedOnCpu(Trainer):
         kernels = Communication("all-gather", ("data",), "parameters", 2 * self.depth * KERNEL)
         own = {"in_LxDxF": PartitionSpec(None, None, "data"), "out_LxFxD": PartitionSpec(None, "data")}
         told = {"parameters": own, "gradients": own, "forward": (kernels, metrics), "step": None}
-        return replace(super().contract, **told, explicit=False, compute_dtype="float32")
+        kept = {"explicit": False, "compute_dtype": "float32", "rematerialises": False}
+        return replace(super().contract, **told, **kept)
 
 
 class CallsBack(DroppedOnCpu):
@@ -128,5 +133,5 @@ def strategies():
         plant("too_large", "MEM-8", depth=MANY, budgeted=False, overlap=None),
         plant("waits_for_each_gather", "COM-12", trainer=WaitingForEachGather),
         plant("copied_in_the_loop", "MEM-7", trainer=CopiedInTheLoop),
-        plant("recomputation_undone", "COM-11", recompute=lambda body: body),
+        plant("recomputation_undone", "COM-11", "MEM-6", recompute=lambda body: body),
     ]

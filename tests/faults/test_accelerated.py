@@ -147,6 +147,13 @@ def test_a_trainer_that_asks_for_its_devices_is_told_the_targets(told, tmp_path)
     assert (gathered == expected) is told
 
 
+def test_a_module_that_asks_on_import_is_told_the_targets(tmp_path):
+    """As packages do that choose their kernels then."""
+    report = run_suites(tmp_path / "report.json", "tests.accelerated.imported", "-k", "bytes_equal", expected=0)
+    judged = {(clause["id"], test["status"]) for clause in report["clauses"] for test in clause["tests"]}
+    assert ("COM-11", "proved") in judged
+
+
 def test_modules_that_a_jitted_init_makes_are_compiled(tmp_path):
     """Flax wraps JAX's own stage, whose outputs are the leaves of another tree than the one that ``init`` returns."""
     target = read_target("gpu:h200:8")

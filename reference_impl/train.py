@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -33,7 +34,7 @@ from reference_impl.lifecycle.choosing import choose, parse_mesh
 from reference_impl.lifecycle.feeding import Feed
 from reference_impl.lifecycle.loss_curves import SINGLE, draw
 from reference_impl.lifecycle.multiprocess import COUNT, join, mark
-from reference_impl.lifecycle.run_folder import RunFolder, SaveError
+from reference_impl.lifecycle.run_folder import RunFolder, SaveError, usable
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
 
 
@@ -107,17 +108,17 @@ def train(
     """
     columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     number, saved = begin, begin
-    bar = Progress(*columns, TextColumn("loss {task.fields[loss]:.4f}"), console=console)
+    bar = Progress(*columns, TextColumn("{task.fields[loss]}"), console=console)
     alone = jax.process_count() == 1  # else one would stop, and the others wait for it in a collective
     with bar as progress, stop.on_signals() if alone else nullcontext(), folder or nullcontext():
-        task = progress.add_task("", total=end, completed=begin, epoch=1, loss=float("nan"))
+        task = progress.add_task("", total=end, completed=begin, epoch=1, loss="")
         while number < end and not stop.number:
             state = run.step(state, number)
             number += 1
             if folder:
                 folder.look()
             epoch, place = divmod(number, run.data.steps_per_epoch)
-            progress.update(task, completed=number, epoch=epoch + bool(place), loss=run.losses[-1])
+            progress.update(task, completed=number, epoch=epoch + bool(place), loss=f"loss {run.losses[-1]:.4f}")
             if not place or number == end:
                 recent = run.losses[-(place or run.data.steps_per_epoch) :]
                 progress.print(f"step {number}: mean loss {sum(recent) / len(recent):.6f}, {run.speed()}")
@@ -186,6 +187,8 @@ def main(
         run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
         form.check_divides(run.data.batch(0))
         end = steps or epochs * run.data.steps_per_epoch
+        if losses:
+            check_losses(losses, checkpoints)
         settings = {"model": form.model, "batch": form.batch_size, "seed": seed}
         folder = RunFolder.open(checkpoints, keep, settings, resume)
         if folder and resume:
@@ -194,7 +197,7 @@ def main(
             begin, state = 0, form.init(jax.random.key(seed))  # type: ignore[attr-defined]
         if begin > end:
             raise ValueError(f"the checkpoint is of step {begin}: expected --steps of at least that, saw {end}")
-    except (ValueError, FileExistsError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
     shape = ", ".join(f"{axis}={size}" for axis, size in form.mesh_axes.items())
@@ -204,19 +207,34 @@ def main(
     console.print(f"state per device: {bytes_per_device(state):,} bytes")
     if visualize:
         console.print(shardings(state))
+    number = begin
     try:
-        state, number = train(run, state, begin, end, folder, save_every, console, stop)
-    except SaveError as error:
+        if begin == end:
+            console.print(f"nothing is trained: the run has all its {end} steps; --steps or --epochs of more go on")
+        else:
+            state, number = train(run, state, begin, end, folder, save_every, console, stop)
+        if losses and jax.process_index() == 0:
+            measured = {"begin": begin, "losses": run.losses, "seconds": run.seconds}
+            write = losses.with_name(f"{losses.name}.new")
+            write.write_text(json.dumps(measured), encoding="utf-8")
+            write.replace(losses)
+    except (SaveError, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
-    if losses and jax.process_index() == 0:
-        write = losses.with_name(f"{losses.name}.new")
-        write.write_text(json.dumps({"begin": begin, "losses": run.losses, "seconds": run.seconds}), encoding="utf-8")
-        write.replace(losses)
     if stop.number:
         kept = f"step {number} is saved; --resume continues" if folder else "nothing is saved without --checkpoints"
         console.print(f"stopped by {signal.Signals(stop.number).name}: {kept}")
         raise typer.Exit(128 + stop.number)
+
+
+def check_losses(file: Path, checkpoints: Path | None) -> None:
+    """Raises ``ValueError`` where losses could not be written, before the steps that they are of."""
+    if file.is_dir():
+        raise ValueError(f"--losses {file}: expected the name of a file, saw a folder")
+    folder = file.absolute().parent
+    if checkpoints is None or folder != checkpoints.absolute():  # which is made, and looked at, with the run's folder
+        with usable("--losses", file):
+            tempfile.TemporaryFile(dir=folder).close()
 
 
 def draw_all(

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from reference_impl.lifecycle.saved_data import PART, DataError, Resumable, SavedData
+from reference_impl.lifecycle.saved_data import PART, DamagedDataError, DataError, Resumable, SavedData
 
 State = Any
 """A pytree of arrays, in any framework: dicts and optax's tuples, Flax's ``TrainState``, NNX modules."""
@@ -41,6 +41,10 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 class CheckpointError(ValueError):
     """A folder that is no checkpoint, one of another state, or one that could not be written; the message names the
     folder, and each leaf at fault."""
+
+
+class DamagedError(CheckpointError):
+    """A checkpoint of which a part is missing or cannot be read: only an earlier one helps."""
 
 
 class Saving:
@@ -110,22 +114,25 @@ def restore(abstract_state: State, folder: Path, data: Resumable | None = None) 
     """The state that was saved, as ``abstract_state`` places it: ``ShapeDtypeStruct`` leaves with shardings. A data
     iterator continues where it was saved.
 
-    Raises `CheckpointError` where the folder is no checkpoint or one that cannot be read, where a leaf is missing,
-    unknown, or of another shape or dtype, and where the iterator's place is missing or another iterator's. A bit that
-    was flipped in an array is not noticed: Orbax keeps no checksum.
+    Raises `CheckpointError` where a leaf is missing, unknown, or of another shape or dtype, and where the iterator's
+    place is another iterator's; as `DamagedError` where the folder is no checkpoint or one that cannot be read, or the
+    iterator's place is missing. A bit that was flipped in an array is not noticed: Orbax keeps no checksum.
     """
     expected = by_path(abstract_state)
     check(expected, folder)
     if data is not None:
         try:
             SavedData(data).resume(folder / PART)
+        except DamagedDataError as error:
+            raise DamagedError(str(error)) from error
         except DataError as error:
             raise CheckpointError(str(error)) from error
     try:
         restored = ocp.load(folder, expected)
     except Exception as error:  # Orbax raises a bare one where a file of arrays is missing or too short
-        raise CheckpointError(
-            f"{folder} could not be read and may be damaged, restore an earlier checkpoint: {str(error)[:200]}"
+        why = error.__cause__ or error  # TensorStore's names the array and the file, Orbax's prints a function
+        raise DamagedError(
+            f"{folder} could not be read and may be damaged, restore an earlier checkpoint: {str(why)[:400]}"
         ) from error
     return jax.tree.unflatten(jax.tree.structure(abstract_state), [restored[path] for path in expected])
 
@@ -135,9 +142,9 @@ def check(expected: dict[str, Any], folder: Path) -> None:
     try:
         saved = ocp.metadata(folder).metadata
     except (ValueError, OSError) as error:
-        raise CheckpointError(f"{folder} is no checkpoint that Orbax can read: {error}") from error
+        raise DamagedError(f"{folder} is no checkpoint that Orbax can read: {error}") from error
     if saved is None:  # Orbax logs why, and returns none
-        raise CheckpointError(f"{folder} is damaged: Orbax cannot read its metadata; restore an earlier checkpoint")
+        raise DamagedError(f"{folder} is damaged: Orbax cannot read its metadata; restore an earlier checkpoint")
     problems = [
         f"{path}: expected {kind(expected.get(path))}, the checkpoint has {kind(saved.get(path))}"
         for path in expected | saved

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,38 +50,48 @@ class RunFolder:
         """A new run's folder, or that of a run of the same settings to be resumed; ``None`` without a path. Of its
         checkpoints the last ``keep`` stay.
 
-        Raises ``ValueError`` where there is nothing to resume or the settings differ, ``FileExistsError`` where a new
-        run would meet the checkpoints of another.
+        Raises ``ValueError`` where there is nothing to resume, the settings differ, or the folder cannot be made,
+        read and written; ``FileExistsError`` where a new run would meet the checkpoints of another.
         """
         if path is None:
             if resume:
                 raise ValueError("--resume needs --checkpoints: the folder of the run to continue")
             return None
         folder = cls(path.absolute(), keep)
-        if not resume:
-            if (path.exists() and not path.is_dir()) or folder.steps():
-                raise FileExistsError(f"{path} has checkpoints already: pass --resume, or name a new folder")
-            path.mkdir(parents=True, exist_ok=True)
-            if jax.process_index() == 0:
-                write = path / "run.json.new"
-                write.write_text(json.dumps(settings), encoding="utf-8")
-                write.replace(path / "run.json")
-        elif not folder.steps():
-            raise ValueError(f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it")
-        else:
+        with usable("--checkpoints", path):
+            if not resume:
+                path.mkdir(parents=True, exist_ok=True)
+            steps = folder.steps()
+            if steps or not resume:
+                tempfile.TemporaryFile(dir=path).close()
+        if resume:
+            if not steps:
+                raise ValueError(f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it")
             folder.check(settings)
+        elif steps:
+            raise FileExistsError(f"{path} has checkpoints already: pass --resume, or name a new folder")
+        elif jax.process_index() == 0:
+            write = path / "run.json.new"
+            write.write_text(json.dumps(settings), encoding="utf-8")
+            write.replace(path / "run.json")
         return folder
 
     def check(self, settings: dict[str, Any]) -> None:
-        """Raises ``ValueError`` where the run was started with other settings: it would continue as another."""
+        """Raises ``ValueError`` where the run was started with other settings (it would continue as another), or
+        where ``run.json`` does not tell."""
         file = self.path / "run.json"
+        mend = f"it says what the run is; if its checkpoints are of this run, write there {json.dumps(settings)}"
         try:
             started = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"{file} cannot be read: {error.strerror}; {mend}") from error
         except ValueError as error:
-            raise ValueError(f"{file} cannot be read as JSON: {error}") from error
+            raise ValueError(f"{file} cannot be read as JSON: {error}; {mend}") from error
+        if not isinstance(started, dict) or not started.keys() >= settings.keys():
+            raise ValueError(f"{file}: expected {', '.join(settings)}, saw {started!r:.80}; {mend}")
         for name, value in settings.items():
-            if started.get(name) != value:
-                raise ValueError(f"{self.path} is of a run with {name} {started.get(name)!r}, not {value!r}")
+            if started[name] != value:
+                raise ValueError(f"{self.path} is of a run with {name} {started[name]!r}, not {value!r}")
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints that are whole, ascending: Orbax names a folder so when all is written."""
@@ -132,12 +143,34 @@ class RunFolder:
 
         Raises ``ValueError`` where that is not the step of the state, and as `checkpointing.restore`.
         """
-        step = self.steps()[-1]
+        from reference_impl.lifecycle.checkpointing import CheckpointError, DamagedError
+
+        *before, step = self.steps()
         folder = self.path / f"step_{step:06}"
-        state = strategy.restore(folder, data)
+        go_on = (
+            f"to go on from step {before[-1]}, move {folder} away and pass --resume again"
+            if before
+            else "there is no earlier checkpoint: begin anew in a new folder"
+        )
+        try:
+            state = strategy.restore(folder, data)
+        except DamagedError as error:
+            raise CheckpointError(f"{error}; {go_on}") from error
         if data.step != step:
             raise ValueError(
                 f"{folder / 'data'} goes on after batch {data.step}, its state is of step {step}: expected the batch "
-                f"that was trained on last; restore an earlier checkpoint"
+                f"that was trained on last; {go_on}"
             )
         return step, state
+
+
+@contextmanager
+def usable(option: str, path: Path) -> Iterator[None]:
+    """Raises ``ValueError`` with the option, for an ``OSError`` of a folder that cannot be made, read or written."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"{option} {path}: expected a folder in which files can be written, saw {error.strerror} "
+            f"({error.filename or path})"
+        ) from error

@@ -44,6 +44,10 @@ class DataError(ValueError):
     """A checkpoint whose data iterator cannot continue; the message names the file, and what to do."""
 
 
+class DamagedDataError(DataError):
+    """One of which a file is missing or cannot be read."""
+
+
 class SavedData:
     """An iterator as Orbax saves and loads it (``StatefulCheckpointable``). Its place is that of the call which made
     this, however far it has read when the file is written.
@@ -82,10 +86,12 @@ class SavedData:
         try:
             state = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise DataError(f"{file} cannot be read, restore an earlier checkpoint: {error}") from error
+            raise DamagedDataError(f"{file} cannot be read, restore an earlier checkpoint: {error}") from error
         try:
             self.iterator.set_state(state)
-        except (ValueError, LookupError, TypeError) as error:
+        except (LookupError, TypeError) as error:
+            raise DamagedDataError(f"{file} is no place of this data iterator: {error!r}") from error
+        except ValueError as error:
             raise DataError(f"{file} is no place of this data iterator: {error}") from error
 
 
@@ -96,21 +102,21 @@ async def done() -> None:
 def file_for(folder: Path, process: int, processes: int, elastic: bool) -> Path:
     """The file from which process ``process`` of ``processes`` continues.
 
-    Raises `DataError` where there is none, one is missing, or they are of another number of processes and the iterator
-    is not elastic.
+    Raises `DataError` where they are of another number of processes and the iterator is not elastic, and as
+    `DamagedDataError` where there is none or one is missing.
     """
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     found = {(int(match[1]), int(match[2])) for name in names if (match := FILE.fullmatch(name))}
     saved_by = max((count for _, count in found), default=0)
     if not found:
-        raise DataError(
+        raise DamagedDataError(
             f"{folder / f'process_{process}-of-{processes}.json'} is missing: the checkpoint was saved without its "
             f"data iterator. Restore an earlier one that has it; or restore the state alone, and set the iterator to "
             f"the place that you know"
         )
     if missing := sorted({(number, saved_by) for number in range(saved_by)} - found):
         number, count = missing[0]
-        raise DataError(
+        raise DamagedDataError(
             f"{folder / f'process_{number}-of-{count}.json'} is missing, those of other processes are there: expected "
             f"one for each of {count} processes; restore an earlier checkpoint"
         )

@@ -1,0 +1,159 @@
+"""What the loop that users copy says where it cannot begin or go on: one line, exit code 2, and nothing is written."""
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from reference_impl import train
+from reference_impl.lifecycle.choosing import choose
+from reference_impl.lifecycle.run_folder import RunFolder
+from reference_impl.lifecycle.training_data import Shuffled, fields_for
+
+pytestmark = pytest.mark.any_stack
+
+SETTINGS = {"model": "mlp", "batch": 64, "seed": 3}
+COMMAND = ["--strategy", "fsdp", "--mesh", "data=8", "--model", "mlp", "--batch", "64", "--seed", "3"]
+
+
+def command(*arguments):
+    """The exit code of the command, and what it says."""
+    loop = typer.Typer()
+    loop.command()(train.main)
+    done = CliRunner().invoke(loop, [*COMMAND, *map(str, arguments)], env={"COLUMNS": "200"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def four_steps(tmp_path_factory):
+    """The folder of a run of four steps, with the checkpoints of two."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    code, said = command("--steps", 4, "--save-every", 2, "--checkpoints", folder)
+    assert code == 0, said
+    return folder
+
+
+@pytest.fixture
+def run_folder(four_steps, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(four_steps, tmp_path / "run")
+
+
+@contextmanager
+def by_nobody():
+    """As a user who may write nowhere here."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "run.json cannot be read: No such file or directory; it says what the run is; if"),
+        ("{", "run.json cannot be read as JSON: "),
+        ("[]", "run.json: expected model, batch, seed, saw []; "),
+        ('{"model": "mlp"}', "run.json: expected model, batch, seed, saw {'model': 'mlp'}; "),
+    ],
+)
+def test_a_run_that_does_not_say_what_it_is_is_refused(run_folder, content, told):
+    """In one line, with the text that mends it: then the run goes on."""
+    file = run_folder / "run.json"
+    file.unlink() if content is None else file.write_text(content, encoding="utf-8")
+    code, said = command("--steps", 5, "--resume", "--checkpoints", run_folder)
+    assert (code, said.count("\n")) == (2, 1) and told in said
+    file.write_text(said[said.index("write there ") + len("write there ") :], encoding="utf-8")
+    assert RunFolder.open(run_folder, 3, SETTINGS, resume=True).steps() == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("option", "path", "told"),
+    [
+        ("--losses", "none/l.json", "expected a folder in which files can be written, saw No such file or directory"),
+        ("--losses", "file/l.json", "expected a folder in which files can be written, saw Not a directory"),
+        ("--losses", "", "expected the name of a file, saw a folder"),
+        ("--checkpoints", "file", "expected a folder in which files can be written, saw File exists"),
+        ("--checkpoints", "file/run", "expected a folder in which files can be written, saw Not a directory"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_first_step(tmp_path, option, path, told):
+    """In one line, and nothing is left behind."""
+    (tmp_path / "file").touch()
+    also = ("--checkpoints", tmp_path / "run") if option == "--losses" else ()
+    code, said = command("--steps", 1, option, tmp_path / path, *also)
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith(f"error: {option} {tmp_path / path}: {told}")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--resume",)], ids=["a new run", "a resumed one"])
+def test_a_folder_of_somebody_else_is_refused_before_the_first_step(run_folder, arguments):
+    """In one line."""
+    before = sorted(run_folder.rglob("*"))
+    with by_nobody():
+        code, said = command("--steps", 5, "--checkpoints", run_folder / ("" if arguments else "new"), *arguments)
+    assert (code, said.count("\n")) == (2, 1) and "Permission denied" in said
+    assert said.startswith(f"error: --checkpoints {run_folder}") and sorted(run_folder.rglob("*")) == before
+
+
+def test_losses_may_be_written_beside_the_first_checkpoint(tmp_path):
+    """Into the folder that the run makes."""
+    code, said = command("--steps", 1, "--checkpoints", tmp_path / "run", "--losses", tmp_path / "run" / "l.json")
+    assert code == 0, said
+    assert len(json.loads((tmp_path / "run" / "l.json").read_text(encoding="utf-8"))["losses"]) == 1
+
+
+def test_a_run_that_has_all_its_steps_says_so(run_folder):
+    """It trains none, and shows no loss."""
+    code, said = command("--steps", 4, "--resume", "--checkpoints", run_folder)
+    assert code == 0 and "nothing is trained: the run has all its 4 steps; --steps or --epochs of more" in said
+    assert "nan" not in said and "epoch 1" not in said
+
+
+def cut(step):
+    """The file of the arrays is cut."""
+    file = max((step / "state").rglob("*"), key=lambda path: path.stat().st_size)
+    file.write_bytes(file.read_bytes()[:10])
+
+
+def empty(step):
+    """Nothing is left in the folder."""
+    shutil.rmtree(step)
+    step.mkdir()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Orbax raises once a shard
+@pytest.mark.parametrize(
+    "damage", [cut, empty, lambda step: shutil.rmtree(step / "data")], ids=["cut", "empty", "no data"]
+)
+def test_a_damaged_checkpoint_says_how_to_go_on(run_folder, damage):
+    """Moved away, the run goes on from the one before; where there is none, that is said."""
+    last = run_folder / "step_000004"
+    damage(last)
+    code, said = command("--steps", 5, "--resume", "--checkpoints", run_folder)
+    assert (code, said.count("\n")) == (2, 1) and "bound method" not in said
+    assert said.endswith(f"; to go on from step 2, move {last} away and pass --resume again\n")
+    if damage is cut:
+        assert "Requested byte range" in said and "c/0/" in said
+    last.rename(run_folder / "damaged")
+    strategy = choose("fsdp", "jax", "mlp", {"data": 8}, 64)
+    data = train.Run(strategy, Shuffled(fields_for(strategy.network), 64, 3)).feed.data
+    assert RunFolder.open(run_folder, 3, SETTINGS, resume=True).restore(strategy, data)[0] == 2
+    damage(run_folder / "step_000002")
+    code, said = command("--steps", 5, "--resume", "--checkpoints", run_folder)
+    assert code == 2 and said.endswith("; there is no earlier checkpoint: begin anew in a new folder\n")
+
+
+def test_another_state_is_not_taken_for_damage(run_folder):
+    """No checkpoint of it is to be moved away."""
+    code, said = command("--steps", 5, "--resume", "--checkpoints", run_folder, "--framework", "nnx")
+    assert code == 2 and "is not a checkpoint of this state" in said and "away" not in said

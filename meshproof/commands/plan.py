@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+LEAST_PARAMETERS, LARGEST = 1000, 1e15
+"""Fewer parameters are meant as billions (7, 7.5); a larger count is a slip."""
+
 
 def plan(
     hardware: Annotated[
         str, typer.Option(metavar="CHIP", help="v4, v5e, v5p, v6e, tpu7x, a100, h100, h200, b200, gb200.")
     ],
-    chips: Annotated[int, typer.Option(min=1, help="How many of them.")],
+    chips: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of them.")],
     config: Annotated[str | None, typer.Option(metavar="MODEL", help="A model by name, such as llama-70b.")] = None,
     params: Annotated[float | None, typer.Option(help="Parameters of a model of your own, all of them.")] = None,
     layers: Annotated[int, typer.Option(min=0, help="Its layers, all alike.")] = 0,
@@ -68,7 +72,7 @@ def plan(
         str | None, typer.Option(metavar="TARGET", help="Verify for this target: cpu, where no compiler is installed.")
     ] = None,
     verify_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="The longest that compiling may take.")
+        float, typer.Option(metavar="SECONDS", min=1, max=1e6, help="The longest that compiling may take.")
     ] = 900.0,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
@@ -105,10 +109,12 @@ def plan(
             raise PlanError(
                 f"--{'impl' if impl and not case else 'case'} reads sizes of a trainer: leave away the model"
             )
+        if params is not None and config is None:
+            params = whole("--params", params, LEAST_PARAMETERS, "7e9")
         read = read_trainer(impl, case, verify_timeout) if impl and config is None and params is None else {}
         model = asked_model(config, params, given, read)
         if read:
-            optimizer, batch_tokens = optimizer or read["optimizer"], batch_tokens or read["batch"]
+            optimizer = optimizer or read["optimizer"]
         optimizer = optimizer or "adam"
         if precision not in PRECISIONS:
             raise PlanError(f"--precision {precision}: expected one of {', '.join(PRECISIONS)}")
@@ -117,12 +123,17 @@ def plan(
         kept = replace(PRECISIONS[precision], moments=MOMENTS[optimizer] * FLOAT32)
         chip = named("--hardware", hardware, find_chip)
         if memory_gb is not None:
-            if memory_gb <= 0:
-                raise PlanError(f"--memory-gb {memory_gb:g}: expected a size above 0")
+            if not 1e-9 <= memory_gb < math.inf:
+                raise PlanError(f"--memory-gb {memory_gb:g}: expected a size above 0, such as 80")
             chip = replace(chip, memory=int(memory_gb * 1e9))
         if network is not None:
             chip = replace(chip, network_bandwidth=named("--network", network, find_link).bandwidth)
-        batch = whole("--batch-tokens", model.batch if batch_tokens is None else batch_tokens)
+        own = read.get("batch", model.batch)
+        if batch_tokens is None and not own:
+            raise PlanError(
+                f"give --batch-tokens, the {model.unit}s of a whole step, such as 4e6: {model.name} has none"
+            )
+        batch = whole("--batch-tokens", own if batch_tokens is None else batch_tokens, 1, "4e6")
         planned = answer(Question(model, chip, chips, batch, kept))
         told = (
             document(planned)
@@ -135,6 +146,8 @@ def plan(
             )
         elif strategy or target:
             raise PlanError(f"--{'strategy' if strategy else 'target'} is of --verify, which was not given")
+    except OverflowError as error:
+        fail(f"the sizes are too large to be reckoned with: {error}")
     except (ValueError, OSError) as error:
         fail(str(error))
     if page:
@@ -250,8 +263,9 @@ def named(option: str, name: str, find: Callable[[str], Found]) -> Found:
         raise ValueError(f"{option} {error}") from error
 
 
-def whole(option: str, number: float) -> int:
-    """A count that may be written as 4e6. Raises ``ValueError`` for what is no whole number above 0."""
-    if number < 1 or number != int(number):
-        raise ValueError(f"{option} {number:g}: expected a whole number above 0, such as 4e6")
+def whole(option: str, number: float, least: int, example: str) -> int:
+    """A count that may be written as 4e6. Raises ``ValueError`` for no whole number from ``least`` to `LARGEST`."""
+    if not least <= number <= LARGEST or number != int(number):
+        bound = f"up to {LARGEST:g}" if number > LARGEST else "above 0" if least == 1 else f"of {least:,} or more"
+        raise ValueError(f"{option} {number:g}: expected a whole number {bound}, such as {example}")
     return int(number)

@@ -47,7 +47,7 @@ class Model:
 
     def __post_init__(self) -> None:
         sizes = {"--layers": self.layers, "--d-model": self.d_model, "--d-ff": self.d_ff}
-        if self.parameters < 1 or min(*sizes.values(), self.heads, self.vocabulary, self.length) < 0:
+        if self.parameters < 1 or min(*sizes.values(), self.heads, self.kv_heads, self.vocabulary, self.length) < 0:
             raise PlanError("expected sizes above 0")
         absent = [name for name, size in sizes.items() if not size]
         if absent and len(absent) < len(sizes):
@@ -58,6 +58,9 @@ class Model:
             raise PlanError(
                 f"--heads {self.heads} does not divide --d-model {self.d_model}: {self.d_model % self.heads} over"
             )
+        if self.kv_heads and (not self.heads or self.heads % self.kv_heads):
+            why = f"does not divide --heads {self.heads}" if self.heads else "without --heads: give both"
+            raise PlanError(f"--kv-heads {self.kv_heads} {why}")
         if self.layers:
             self._check_parameters()
 

@@ -42,7 +42,8 @@ def sizes_of(parameters: Shapes, batch: Mapping[str, tuple[Shape, str]]) -> dict
     rows = [prod(shape) // width for shape in tables if prod(shape) // width != length]
     vocabulary = max(rows, default=0) if words else 0
     found |= {"layers": layers, "d_model": width, "d_ff": max(others), "length": length, "vocabulary": vocabulary}
-    found |= {"heads": max(heads), "kv_heads": min(heads)} if heads else {}
+    found |= {"heads": max(heads)} if heads else {}
+    found |= {"kv_heads": min(heads)} if heads and max(heads) % min(heads) == 0 else {}
     found |= {"tied": rows.count(vocabulary) == 1} if vocabulary else {}
     return {name: size for name, size in found.items() if size or name == "tied"}
 

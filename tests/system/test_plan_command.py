@@ -110,7 +110,7 @@ def test_json_and_text_agree(told):
             "--config llama-70b --layers 4 --hardware v5p --chips 8",
             "has sizes of its own: leave away all but --sequence",
         ),
-        ("--params 7e9 --hardware v5p --chips 8", "--batch-tokens 0: expected a whole number above 0, such as 4e6"),
+        ("--params 7e9 --hardware v5p --chips 8", "give --batch-tokens, the tokens of a whole step, such as 4e6"),
         ("--params 7e9 --batch-tokens 1.5 --hardware v5p --chips 8", "--batch-tokens 1.5: expected a whole number"),
         (
             "--config llama-70b --precision fp8 --hardware v5p --chips 8",
@@ -123,6 +123,27 @@ def test_json_and_text_agree(told):
             "--params 7e9 --layers 96 --d-model 12288 --d-ff 49152 --batch-tokens 4e6 --hardware v5p --chips 8",
             "--params 7e+09 contradicts the other sizes: 96 layers of 12288 × 49152 have 1.45e+11 to 2.319e+11",
         ),
+        *(
+            (f"--config llama-8b --batch-tokens {size} --hardware h100 --chips 8", f"--batch-tokens {size}: expected")
+            for size in ("inf", "nan", "0", "-1", "1e+300")
+        ),
+        *(
+            (f"--config llama-8b --memory-gb {size} --hardware h100 --chips 8", f"--memory-gb {size}: expected a size")
+            for size in ("inf", "nan", "1e-12")
+        ),
+        *(
+            (
+                f"--params {size} --batch-tokens 4e6 --hardware h100 --chips 8",
+                f"--params {size}: expected a whole number {bound}, such as 7e9",
+            )
+            for size, bound in (("inf", "up to 1e+15"), *((size, "of 1,000 or more") for size in ("nan", "7.5", "70")))
+        ),
+        ("--config llama-8b --memory-gb 1e300 --hardware h100 --chips 8", "too large to be reckoned with"),
+        (
+            "--params 7e9 --layers 32 --d-model 4096 --d-ff 11008 --heads 32 --kv-heads 64 --batch-tokens 1048576 "
+            "--hardware h100 --chips 8",
+            "--kv-heads 64 does not divide --heads 32",
+        ),
     ],
 )
 def test_bad_input_is_an_error(arguments, message):
@@ -131,6 +152,13 @@ def test_bad_input_is_an_error(arguments, message):
     assert ended.exit_code == 2 and ended.stdout == ""
     assert ended.stderr.startswith("meshproof: ") and message in ended.stderr, ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan"])
+def test_a_limit_that_is_none_names_its_option(seconds):
+    """Exit code 2, before anything is reckoned."""
+    ended = invoke(*FLAGSHIP, "--verify-timeout", seconds)
+    assert ended.exit_code == 2 and "--verify-timeout" in ended.stderr
 
 
 def test_what_fits_nowhere_is_said():

@@ -231,6 +231,8 @@ def test_the_fewest_chips_hold_it():
         (lambda: Model("x", 0), "expected sizes above 0"),
         (lambda: Model("x", 1e9, layers=4), "--layers without --d-model and --d-ff: give all of them"),
         (lambda: Model("x", 1e9, 4, 1000, 4000, heads=3), "--heads 3 does not divide --d-model 1000: 1 over"),
+        (lambda: Model("x", 1e9, heads=8, kv_heads=3), "--kv-heads 3 does not divide --heads 8"),
+        (lambda: Model("x", 1e9, kv_heads=8), "--kv-heads 8 without --heads: give both"),
         (lambda: Model("x", 7e9, 96, 12288, 49152), r"--params 7e\+09 contradicts .* have 1.45e\+11 to 2.319e\+11"),
         (lambda: Model("x", 700e9, 96, 12288, 49152), r"--params 7e\+11 contradicts"),
         (lambda: question("llama-70b", "h100", 0), "--chips 0, --batch-tokens 4194304: expected both above 0"),

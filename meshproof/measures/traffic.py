@@ -24,6 +24,9 @@ from meshproof.measures.verdicts import unequal
 HALVES = ("bf16", "f16")
 """Half as wide as float32, in a compiled program's words."""
 
+NAMES = {element: name for name, element in ELEMENT_TYPES.items()}
+"""JAX's name of a dtype by that in a compiled program."""
+
 SCALARS = 64
 """Bytes of a step's or a microbatch's metrics that may be reduced beside gradients: sixteen float32 numbers."""
 
@@ -110,8 +113,21 @@ class Traffic:
             seen = sum(size for size in own if size is not None)
             if None in own or not expected <= seen <= expected + open_bytes:
                 saw = None if None in own else seen
-                return f"{self.lane[0]} over {'×'.join(self.lane[1])} in {dtype}: {unequal(saw, expected, 'bytes')}"
+                lane = f"{self.lane[0]} over {'×'.join(self.lane[1])} in {dtype}"
+                return f"{lane}: {unequal(saw, expected, 'bytes')}{self._typed}"
         return ""
+
+    @property
+    def _typed(self) -> str:
+        """Of a lane in which a line says a dtype: how many bytes move in which, in words."""
+        said = [line.dtype for line in self.lines if line.dtype]
+        half = next((dtype for dtype in said if ELEMENT_TYPES[dtype] in HALVES), "")
+        found = Counter[str]()
+        for entry in self.entries if said and self.seen else ():
+            widened = entry.widened if half else 0
+            found[half] += widened // 2
+            found[NAMES.get(entry.dtype, entry.dtype)] += (entry.bytes or 0) - widened
+        return "".join(f", {size:,} of them in {dtype}" for dtype, size in sorted(found.items()) if size)
 
     def __str__(self) -> str:
         lane = f"{self.lane[0]} over {'×'.join(self.lane[1])}"
@@ -119,7 +135,7 @@ class Traffic:
         phases = ", ".join(sorted({entry.phase for entry in self.entries}))
         found = f" (written as {written}; phase {phases})" if self.entries else ""
         budget = "; ".join(map(str, self.lines)) or f"no line for {lane}"
-        return f"{lane}: {unequal(self.seen, self.budgeted, 'bytes')}{found}; budget: {budget}"
+        return f"{lane}: {unequal(self.seen, self.budgeted, 'bytes')}{self._typed}{found}; budget: {budget}"
 
 
 def compare_traffic(

@@ -157,6 +157,21 @@ def test_a_dtype_is_that_of_what_moves(entries, dtype, said):
     assert said in traffic.mistyped and bool(said) == bool(traffic.mistyped)
 
 
+@pytest.mark.parametrize(
+    ("widened", "dtype", "told"),
+    [
+        (0, "bfloat16", "saw 31, 5 of them in bfloat16, 26 of them in float32 ("),
+        (20, "bfloat16", "saw 21, 15 of them in bfloat16, 6 of them in float32 ("),
+        (0, None, "saw 31 (written as"),
+    ],
+)
+def test_a_lane_whose_line_names_a_dtype_says_in_which_it_moved(widened, dtype, told):
+    """Else one looks for a collective too many where one moves in a wider dtype."""
+    seen = [entry(bytes=26, widened=widened), entry(dtype="bf16", bytes=5)]
+    [traffic] = compare_traffic(seen, [Communication("all-reduce", ("data",), "gradients", 8, dtype)])
+    assert told in str(traffic)
+
+
 BOTH = [("data", "gradients", 100), ("model", "gradients", 60), ("data", "metrics", 4), ("model", "metrics", 4)]
 
 

@@ -127,7 +127,10 @@ class Traffic:
             widened = entry.widened if half else 0
             found[half] += widened // 2
             found[NAMES.get(entry.dtype, entry.dtype)] += (entry.bytes or 0) - widened
-        return "".join(f", {size:,} of them in {dtype}" for dtype, size in sorted(found.items()) if size)
+        moved = {dtype: size for dtype, size in sorted(found.items()) if size}
+        if len(moved) == 1:
+            return f", all of them in {next(iter(moved))}"
+        return "".join(f", {size:,} of them in {dtype}" for dtype, size in moved.items())
 
     def __str__(self) -> str:
         lane = f"{self.lane[0]} over {'×'.join(self.lane[1])}"

@@ -162,6 +162,7 @@ def test_a_dtype_is_that_of_what_moves(entries, dtype, said):
     [
         (0, "bfloat16", "saw 31, 5 of them in bfloat16, 26 of them in float32 ("),
         (20, "bfloat16", "saw 21, 15 of them in bfloat16, 6 of them in float32 ("),
+        (26, "bfloat16", "saw 18, all of them in bfloat16 ("),
         (0, None, "saw 31 (written as"),
     ],
 )

@@ -1,8 +1,13 @@
 """Copies inside loops are found, as often as they run; those outside, small ones and moves between memories are not."""
 
+from math import prod
+
 import pytest
 
 from meshproof.hlo.loop_copies import copies_in_loops
+from meshproof.hlo.shapes import Shape
+from meshproof.measures.layout import LeafLayout, Shard
+from suites.test_state_is_updated_in_place import held_so
 from tests.unit.hlo.texts import module, stored
 
 STATE = "(s32[], f32[64]{0})"
@@ -112,3 +117,27 @@ def test_state_copied_in_a_real_loop_is_found() -> None:
     [copy] = copies_in_loops(text.replace(parameter, planted, 1), 100_000)
     assert (copy.name, copy.shape.dimensions, copy.executions) == ("spoil", (6, 256, 512), 6)
     assert copy.argument == 0
+
+
+def held(path, shape, itemsize=4):
+    """An array of the state of which a device holds this shape."""
+    return LeafLayout(path, shape, itemsize, "", (Shard(0, (), shape, itemsize * prod(shape)),))
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((4, 16, 32), "that of a shard of mu/up, nu/up or up"),
+        ((4, 32, 16), "that of a shard of mu/down"),
+        ((32, 4, 16), "the sizes of a shard (4, 32, 16) of mu/down, mu/up, nu/up or 2 others"),
+        ((1, 7, 9), "that of a shard of a0, a1, a2 or 3 others"),
+        ((7, 9, 2), ""),
+    ],
+)
+def test_a_copy_names_every_array_of_its_shape(shape, told):
+    """Of parameters and moments that are held alike nobody knows which it is; one in another order is no match."""
+    many = [held(f"a{number}", (1, 7, 9)) for number in range(6)]
+    moments = [held("mu/down", (4, 32, 16)), held("mu/up", (4, 16, 32)), held("nu/up", (4, 16, 32))]
+    halves = [held("half/up", (4, 16, 32), itemsize=2)]
+    arrays = [*moments, *halves, held("up", (4, 16, 32)), *many]
+    assert held_so(Shape("f32", shape), arrays) == told

@@ -17,6 +17,12 @@ HOST: Final = ("cpu", "native")
 Kind = Literal["cpu", "native", "gpu", "tpu"]
 TOPOLOGY = re.compile(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,2}")
 SLICES = re.compile(r"[1-9]\d{0,3}")
+HOST_SIDE = 2
+"""TPU chips of a host along each of the first two axes of a topology: their sizes are multiples of it, or 1."""
+
+MOST_DEVICES = 1 << 18
+"""More than anybody trains on: JAX makes an object of each, in seconds for so many."""
+
 EXAMPLES = "cpu, native, gpu:CHIP:DEVICES, gpu:CHIP:HOSTSxDEVICES, tpu:CHIP:TOPOLOGY or tpu:CHIP:TOPOLOGY:SLICES"
 
 
@@ -103,7 +109,28 @@ def read_target(name: str) -> Target:
         raise ValueError(f"--target {name}: {shape!r} is no topology of {chip}; expected {_spellings(kind, chip)}")
     if kind == "gpu" and slices:
         raise ValueError(f"--target {name}: a gpu has no slices; expected {_spellings(kind, chip)}")
-    return Target(name, kind, known[chip], tuple(map(int, shape.split("x"))), int(slices or 1))  # type: ignore[arg-type]
+    target = Target(name, kind, known[chip], tuple(map(int, shape.split("x"))), int(slices or 1))  # type: ignore[arg-type]
+    if problem := _unmade(target, known[chip]):
+        raise ValueError(f"--target {name}: {problem}")
+    return target
+
+
+def _unmade(target: Target, chip: Chip) -> str:
+    """Why there is no topology of these sizes; empty where there can be one."""
+    together = prod(target.shape) * chip.devices
+    if target.kind == "tpu" and together > chip.linked:
+        return (
+            f"{target.topology} has {together:,} devices; expected at most {chip.linked:,}, which is a whole pod of "
+            f"{chip.name}; more are several slices, as in {target.kind}:{chip.name}:TOPOLOGY:SLICES"
+        )
+    if together * target.slices > MOST_DEVICES:
+        return f"{together * target.slices:,} devices; expected at most {MOST_DEVICES:,}"
+    if target.kind == "tpu" and any(size > 1 and size % HOST_SIDE for size in target.shape[:2]):
+        return (
+            f"{target.topology} cannot be made of hosts of {HOST_SIDE}x{HOST_SIDE} chips; expected an even number in "
+            f"each of the first two places, such as {_spellings('tpu', chip.name)}"
+        )
+    return ""
 
 
 def _spellings(kind: str, chip: str) -> str:

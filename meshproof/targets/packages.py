@@ -6,14 +6,18 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
+from packaging.version import Version
 
-from meshproof.targets import Target, read_target
+from meshproof.targets import HOST_SIDE, Target, read_target
 
 PACKAGES = {"gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"), "tpu": ("libtpu",)}
 """What has the compiler of each kind of target. ``meshproof[gpu]`` and ``meshproof[tpu]`` bring them."""
 
 EXTRAS = {"gpu": "cuda13-local", "tpu": "tpu"}
 """The extra of JAX that asks for them in its own release."""
+
+WHOLE_HOSTS = Version("0.0.43")
+"""Releases of libtpu before this one refuse a topology of less than a host; 0.0.50.1 makes it."""
 
 
 def compilers(names: Iterable[str]) -> tuple[str, ...]:
@@ -35,6 +39,11 @@ def missing(target: Target) -> str:
             return (
                 f"--target {target.name}: {package} {has} is of another release than jax {version('jax')}, "
                 f"which asks for {wanted.specifier}; {how}"
+            )
+        if package == "libtpu" and 1 in target.shape[:2] and Version(has) < WHOLE_HOSTS:
+            return (
+                f"--target {target.name}: libtpu {has} knows whole hosts of {HOST_SIDE}x{HOST_SIDE} chips only; "
+                f"expected an even number in each of the first two places of {target.topology}"
             )
     return ""
 

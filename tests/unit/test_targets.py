@@ -18,6 +18,12 @@ WRONG = {
     "tpu:v5e:2x2x2": "'2x2x2' is no topology of v5e; expected tpu:v5e:2x4 for a slice of 8 chips",
     "tpu:v5p:2x4": "'2x4' is no topology of v5p; expected tpu:v5p:2x2x2 for a slice of 8 chips",
     "tpu:v5e:2x4:0": "is no topology of v5e",
+    "tpu:v5p:100x100x100": "100x100x100 has 1,000,000 devices; expected at most 8,960, which is a whole pod of v5p",
+    "tpu:v5e:16x32": "16x32 has 512 devices; expected at most 256",
+    "tpu:v5p:16x20x28:9999": "89,591,040 devices; expected at most 262,144",
+    "gpu:h100:99999x8": "799,992 devices; expected at most 262,144",
+    "tpu:v5e:3x3": "3x3 cannot be made of hosts of 2x2 chips; expected an even number in each of the first two places",
+    "tpu:v5p:2x3x4": "2x3x4 cannot be made of hosts of 2x2 chips",
     "rocm:mi300:8": "expected cpu, native, gpu:CHIP:DEVICES",
 }
 
@@ -37,6 +43,8 @@ def test_unknown_targets_are_refused(name):
         ("gpu:gb200:2x8", (2, 8), 1),
         ("tpu:v5e:2x4", (2, 4), 1),
         ("tpu:v5p:8x8x16:2", (8, 8, 16), 2),
+        ("tpu:v5p:16x20x28", (16, 20, 28), 1),
+        ("tpu:v5p:1x2x3", (1, 2, 3), 1),
     ],
 )
 def test_targets_are_read(name, shape, slices):
@@ -89,6 +97,16 @@ def test_a_compiler_of_another_release_is_named_with_both(monkeypatch):
     monkeypatch.setattr(packages, "version", lambda package: "0.7.2" if "cuda" in package else own(package))
     told = packages.missing(read_target("gpu:h200:8"))
     assert "jax-cuda13-plugin 0.7.2 is of another release than jax " in told and f"jax {own('jax')}" in told
+
+
+@pytest.mark.parametrize(("release", "refused"), [("0.0.42.1", True), ("0.0.50.1", False)])
+def test_part_of_a_host_is_refused_where_its_compiler_does(monkeypatch, release, refused):
+    """Before a process is started; a whole one never is."""
+    monkeypatch.setattr(packages, "version", lambda package: release)
+    monkeypatch.setattr(packages, "_wanted", lambda package: None)
+    told = packages.missing(read_target("tpu:v5e:1x2"))
+    assert ("libtpu 0.0.42.1 knows whole hosts of 2x2 chips only" in told) == refused == bool(told)
+    assert packages.missing(read_target("tpu:v5e:2x2")) == ""
 
 
 def test_the_host_needs_no_compiler():

@@ -150,7 +150,7 @@ class RunFolder:
         go_on = (
             f"to go on from step {before[-1]}, move {folder} away and pass --resume again"
             if before
-            else "there is no earlier checkpoint: begin anew in a new folder"
+            else "there is no earlier checkpoint: start a new run in a new folder"
         )
         try:
             state = strategy.restore(folder, data)

@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint_says_how_to_go_on(run_folder, damage):
     assert RunFolder.open(run_folder, 3, SETTINGS, resume=True).restore(strategy, data)[0] == 2
     damage(run_folder / "step_000002")
     code, said = command("--steps", 5, "--resume", "--checkpoints", run_folder)
-    assert code == 2 and said.endswith("; there is no earlier checkpoint: begin anew in a new folder\n")
+    assert code == 2 and said.endswith("; there is no earlier checkpoint: start a new run in a new folder\n")
 
 
 def test_another_state_is_not_taken_for_damage(run_folder):

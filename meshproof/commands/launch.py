@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
-from meshproof.commands.failing import INTERRUPTED, fail
+from meshproof.commands.failing import fail
 from meshproof.launching.group import STUCK_AFTER, Group
 
 PASSES_ON = {"allow_interspersed_args": False}
@@ -18,6 +20,26 @@ PASSES_ON = {"allow_interspersed_args": False}
 
 FAULTED = 1
 """The exit code where a process died, or was ended because it was stuck."""
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""By which a user, a scheduler, and a terminal that is closed end a command. With `nohup` the last is ignored."""
+
+
+class SignalledError(Exception):
+    """A signal has come that ends the command."""
+
+
+def end_by(number: int, _: FrameType | None) -> NoReturn:
+    """Have it end what it started, and hear of no other signal meanwhile."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise SignalledError(number)
+
+
+def say(*lines: str) -> None:
+    """Print to stderr, unless that is gone with its terminal."""
+    with suppress(OSError):
+        typer.echo("\n".join(lines), err=True)
 
 
 def launch(
@@ -34,7 +56,7 @@ def launch(
     Each gets `JAX_COORDINATOR_ADDRESS`, `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`, and its share of the devices. Process
     0 prints as if it ran alone; what another one printed is shown where it failed. A process that dies, is stopped by a
     signal, or marks no further step while others went on, is named, and all are ended. Exit code 0: every process ended
-    with 0. 1: one did not. 2: nothing could be started.
+    with 0. 1: one did not. 2: nothing could be started. 128 and more: this command got a signal, and ended them.
 
     - `meshproof launch -n 2 -- python train.py`
     """
@@ -46,17 +68,20 @@ def launch(
         except ValueError as error:
             fail(str(error))
         try:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave them behind
+            for each in SIGNALS:
+                if signal.getsignal(each) is not signal.SIG_IGN:
+                    signal.signal(each, end_by)
             with group:
-                fault = group.watch(stuck_after, timeout)
+                fault = group.watch(stuck_after, timeout, lambda told: say(f"meshproof: {told}"))
                 if fault is None:
                     return
-                typer.echo(f"meshproof: {fault}; all {processes} processes are ended", err=True)
+                say(f"meshproof: {fault}; all {processes} processes are ended", *fault.details)
                 if fault.number:
-                    for line in group.last_words(fault.number):
-                        typer.echo(f"process {fault.number}: {line}", err=True)
+                    say(*(f"process {fault.number}: {line}" for line in group.last_words(fault.number)))
+        except SignalledError as signalled:
+            number = signalled.args[0]
+            say(f"meshproof: got {signal.Signals(number).name}; all {processes} processes are ended")
+            raise typer.Exit(128 + number) from None
         except OSError as error:
             fail(f"{command[0]}: cannot be started: {error.strerror or error}")
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(FAULTED)

@@ -18,6 +18,7 @@ class Marks:
     folder: Path
     texts: dict[int, str] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
+    since: dict[int, float] = field(default_factory=dict)
     behind_since: dict[int, float] = field(default_factory=dict)
 
     def read(self, processes: int, now: float) -> None:
@@ -27,6 +28,8 @@ class Marks:
             path = self.folder / str(number)
             told, _, self.texts[number] = (path.read_text(encoding="utf-8") if path.exists() else "0 ").partition(" ")
             self.counts[number] = int(told)
+            if self.counts[number] != before.get(number):
+                self.since[number] = now
         furthest = max(self.counts.values())
         for number, count in self.counts.items():
             if count == furthest or count != before.get(number):
@@ -37,6 +40,10 @@ class Marks:
     def last(self, number: int) -> str:
         """What a process marked last, in words."""
         return f"its last mark is {self.texts[number]}" if self.texts.get(number) else "it marked no step"
+
+    def after(self, number: int) -> str:
+        """The same, to go on a sentence with."""
+        return f"after {self.texts[number]}" if self.texts.get(number) else "and marked no step"
 
     def laggards(self, now: float, patience: float) -> list[int]:
         """The processes that are the furthest behind, where that is so for ``patience`` seconds.

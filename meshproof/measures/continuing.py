@@ -58,9 +58,9 @@ class Course:
 
 
 def astray(course: Course, killed: bool) -> Iterator[str]:
-    """How runs go on otherwise than the one that was not stopped: one sentence, of the middle one of them, if possible
-    of a run that began anew. (Of the first, a place one step too early is the head of the data; of the last, one too
-    late is behind what is known.)
+    """How runs go on otherwise than the one that was not stopped: one sentence, of the middle one of them, and of runs
+    that had not been resumed if there are such. (Of the first, a place one step too early is the head of the data; of
+    the last, one too late is behind what is known.)
 
     ``killed``: of those that were killed in a save, else of the others.
     """

@@ -35,6 +35,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     published,
     rows,
     running,
+    saving,
     scans,
     sharded_state,
     states,

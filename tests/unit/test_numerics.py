@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf, nan
 
 import numpy as np
 import pytest
 
 from meshproof.contract import ReferenceTrajectory, Step, Trajectory
-from meshproof.measures.numerics import MULTIPLE, agree, bitwise, cancelled, judge, judge_loss, judge_trajectory
+from meshproof.measures.numerics import MULTIPLE, agree, bitwise, judge, judge_loss, judge_trajectory
 
 TRUTH = {"dense_0/kernel": np.arange(1.0, 13).reshape(3, 4), "dense_0/bias": np.ones(4), "count": np.array(3, np.int32)}
 ROUNDING = {path: np.full(value.shape, 1e-6 if value.ndim else 0.0) for path, value in TRUTH.items()}
@@ -213,63 +212,6 @@ def test_an_optimizer_that_keeps_nothing_is_not_judged():
     assert parts == dict.fromkeys(("gradients of step 1", "loss of step 1", "parameters after step 1"), True)
     *_, state, _ = judge_trajectory(empty, ReferenceTrajectory(kept, rounding))
     assert not state.passed
-
-
-KEY = "attention/key/bias"
-"""A bias that the softmax takes out again: its gradient is 0, and what float32 has of it is rounding."""
-
-
-def with_key_bias(deviation):
-    """A trajectory with such a bias, whose gradient is uncertain by so much."""
-    signal, noise = {"kernel": np.ones(16), KEY: np.full(4, 1e-17)}, {"kernel": np.full(16, 1e-7)}
-    true, rounding = (dict(tree) for tree in (signal, noise | {KEY: np.full(4, deviation)}))
-    moments, uncertain = {f"mu/{path}": true[path] for path in true}, {f"mu/{path}": rounding[path] for path in true}
-    return ReferenceTrajectory(
-        Trajectory(true, (Step(1.0, true, moments),)), Trajectory(rounding, (Step(1e-7, rounding, uncertain),))
-    )
-
-
-def test_a_gradient_that_cancels_is_held_against_the_others():
-    """It cannot be told from 0, and no data would change that: its bound, and its moments', need no signal."""
-    reference = with_key_bias(1e-8)
-    assert cancelled(reference) == {KEY}
-    assert all(verdict.passed for verdict in judge_trajectory(reference.value, reference))
-    wrong = judge(reference.value.gradients | {KEY: np.full(4, 1e-6)}, *gradients(reference), cancelled=[KEY])
-    assert only_failure(wrong).failure == "exceeds", "what is no longer rounding fails"
-    assert only_failure(judge(reference.value.gradients, *gradients(reference))).failure == "vacuous"
-
-
-def test_two_runs_of_a_gradient_that_cancels_agree_within_its_bound():
-    """As on two meshes, or in two frameworks: what rounding leaves of it is another in each."""
-    one, rounding = gradients(with_key_bias(1e-8))
-    other = one | {KEY: np.full(4, -3e-8)}
-    assert agree(one, other, rounding, cancelled=[KEY]).passed
-    assert only_failure(agree(one, other, rounding)).failure == "vacuous"
-    wrong = one | {KEY: np.full(4, 1e-6)}
-    assert only_failure(agree(one, wrong, rounding, cancelled=[KEY])).failure == "exceeds"
-
-
-@pytest.mark.parametrize("shown", ["moments", "parameters"])
-def test_what_cancels_is_seen_without_gradients(shown):
-    """In moments, or where there are none in a bias that began at 0."""
-    value, rounding = (
-        Trajectory({}, tuple(replace(step, optimizer_state={}) if shown == "parameters" else step for step in of.steps))
-        for of in (with_key_bias(1e-8).value, with_key_bias(1e-8).rounding)
-    )
-    assert cancelled(ReferenceTrajectory(value, rounding)) == {KEY}
-
-
-@pytest.mark.parametrize("deviation", [1e-2, inf])
-def test_a_gradient_as_uncertain_as_the_others_are_large_is_not_excused(deviation):
-    """There nothing is known of it, whatever its cause."""
-    reference = with_key_bias(deviation)
-    assert cancelled(reference) == frozenset()
-    assert any(not verdict.passed for verdict in judge_trajectory(reference.value, reference))
-
-
-def gradients(reference):
-    """Of truth, and their deviations."""
-    return reference.value.gradients, reference.rounding.gradients
 
 
 def test_two_runs_agree_within_the_root_of_two():

@@ -1,0 +1,84 @@
+"""Ways of saving that are not the book's: two healthy ones, and a file that is taken for optional."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from orbax.checkpoint import StandardCheckpointer
+from orbax.checkpoint import v1 as ocp
+
+from reference_impl.forms.annotated import JaxForm
+from reference_impl.lifecycle import checkpointing
+from reference_impl.strategies import fsdp
+from tests.saboteurs.planting import DATA, plant
+
+
+class OptionalMomentum(JaxForm):
+    """Arrays in three files by hand; the moments are taken from theirs if it is there."""
+
+    PARTS, save_async = ("parameters", "optimizer"), None
+
+    def save(self, state: Any, folder: Path) -> None:
+        """The name first, as a person would look for it."""
+        folder.mkdir()
+        (folder / "name").write_text(self.name)
+        for part in self.PARTS:
+            np.savez(folder / part, *jax.tree.leaves(getattr(state, part)))
+
+    def restore(self, folder: Path) -> Any:
+        """As ``init`` makes it, but for what is found."""
+        state = self.init(jax.random.key(0))
+        for part in self.PARTS:
+            file = folder / f"{part}.npz"
+            if part == "parameters" or file.exists():
+                leaves, tree = jax.tree.flatten(getattr(state, part))
+                sharded = [leaf.sharding for leaf in leaves]
+                found = [jax.device_put(*pair) for pair in zip(np.load(file).values(), sharded, strict=True)]
+                state = state._replace(**{part: jax.tree.unflatten(tree, found)})
+        return state
+
+
+class Listed(JaxForm):
+    """A healthy one that keeps what it saves in lists, by Orbax."""
+
+    save_async = None
+
+    def save(self, state: Any, folder: Path) -> None:
+        """Pairs."""
+        leaves = jax.tree.leaves(state)
+        ocp.save(folder, {"state": [list(pair) for pair in zip(leaves[::2], leaves[1::2], strict=True)]})
+
+    def restore(self, folder: Path) -> Any:
+        """Placed as they were."""
+        leaves, tree = jax.tree.flatten(self.abstract_state())
+        pairs = [list(pair) for pair in zip(leaves[::2], leaves[1::2], strict=True)]
+        return jax.tree.unflatten(tree, jax.tree.leaves(ocp.load(folder, {"state": pairs})))
+
+
+class OlderOrbax(JaxForm):
+    """A healthy one by the interface that NNX's own guide uses."""
+
+    save_async = None
+
+    def save(self, state: Any, folder: Path) -> None:
+        """Of a tree of dicts."""
+        with StandardCheckpointer() as checkpointer:
+            checkpointer.save(folder, checkpointing.by_path(state))
+
+    def restore(self, folder: Path) -> Any:
+        """Placed as they were."""
+        abstract = self.abstract_state()
+        with StandardCheckpointer() as checkpointer:
+            found = checkpointer.restore(folder, checkpointing.by_path(abstract))
+        return jax.tree.unflatten(
+            jax.tree.structure(abstract), [found[path] for path in checkpointing.by_path(abstract)]
+        )
+
+
+plant("optional_momentum", partial(OptionalMomentum, variant="files"), fsdp.PAGE, DATA, "CKP-3")
+plant("healthy_in_lists", partial(Listed, variant="lists"), fsdp.PAGE, DATA)
+plant("healthy_by_older_orbax", partial(OlderOrbax, variant="older"), fsdp.PAGE, DATA)

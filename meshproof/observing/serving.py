@@ -50,6 +50,8 @@ class Server:
         self.implementation, self.target = implementation, read_target(target)
         jax.devices()  # where that fails or never ends, it does so for every case
         self.compiler = Compiler(self.target, kept_programs()) if self.target.compiles_only else None
+        if self.compiler:  # JAX would read what it had written, and warn that it cannot
+            jax.config.update("jax_enable_compilation_cache", False)
         with default_devices(self.compiler.devices) if self.compiler else nullcontext():  # a module may ask on import
             self.cases = {case.id: case for case in load_cases(implementation, (target,))}
         self.with_flax = "flax.nnx" in sys.modules  # before anything but the trainers imports it, as operations do

@@ -148,10 +148,13 @@ def test_a_trainer_that_asks_for_its_devices_is_told_the_targets(told, tmp_path)
 
 
 def test_a_module_that_asks_on_import_is_told_the_targets(tmp_path):
-    """As packages do that choose their kernels then."""
-    report = run_suites(tmp_path / "report.json", "tests.accelerated.imported", "-k", "bytes_equal", expected=0)
+    """As packages do that choose their kernels then. And JAX keeps no program that it could not read again."""
+    chosen, kept = ("tests.accelerated.imported", "-k", "bytes_equal"), tmp_path / "kept"
+    report = run_suites(tmp_path / "report.json", *chosen, expected=0, MESHPROOF_CACHE=str(kept))
     judged = {(clause["id"], test["status"]) for clause in report["clauses"] for test in clause["tests"]}
     assert ("COM-11", "proved") in judged
+    programs = [path.name for path in kept.rglob("*-cache")]
+    assert programs and not any(name.startswith("jit_") for name in programs), programs
 
 
 def test_modules_that_a_jitted_init_makes_are_compiled(tmp_path):

@@ -76,8 +76,8 @@ def launch(
                 if fault is None:
                     return
                 say(f"meshproof: {fault}; all {processes} processes are ended", *fault.details)
-                if fault.number:
-                    say(*(f"process {fault.number}: {line}" for line in group.last_words(fault.number)))
+                for line in group.last_words(fault.number) if fault.number else ():
+                    say(f"process {fault.number}: {line}")
         except SignalledError as signalled:
             number = signalled.args[0]
             say(f"meshproof: got {signal.Signals(number).name}; all {processes} processes are ended")

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ class Telling:
         if os.getpid() == self.process:
             told = {"process": self.process, "at": time.monotonic(), "raised": self.raised, "exited": self.exited}
             temporary = self.own.with_suffix(".leaving")
-            temporary.write_text(json.dumps(told), encoding="utf-8")
-            temporary.replace(self.own.with_suffix(".left"))
+            with suppress(OSError):  # the launcher has gone, with its folder
+                temporary.write_text(json.dumps(told), encoding="utf-8")
+                temporary.replace(self.own.with_suffix(".left"))
 
 
 def begin(folder: str, number: str) -> None:
@@ -78,6 +80,7 @@ def run_other() -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.setdefault(OUTERMOST, str(os.getpid())) == str(os.getpid()):
-        begin(os.environ["MESHPROOF_MARKS"], os.environ["JAX_PROCESS_ID"])
+    known = [os.environ.get(name, "") for name in ("MESHPROOF_MARKS", "JAX_PROCESS_ID")]
+    if os.environ.setdefault(OUTERMOST, str(os.getpid())) == str(os.getpid()) and all(known):
+        begin(*known)
     run_other()

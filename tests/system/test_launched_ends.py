@@ -109,6 +109,14 @@ def test_the_programs_own_start_is_its_own(tmp_path):
     assert said == plain.strip() and said.startswith("yes")
 
 
+def test_a_program_that_was_not_told_its_number_tells_nothing(tmp_path):
+    """And says nothing of that."""
+    command = ["sh", "-c", f"unset JAX_PROCESS_ID; exec {sys.executable} -c 'raise OSError'"]
+    with Group(command, 1, 8, tmp_path) as group:
+        assert str(group.watch(limit=30.0)) == "process 0 exited with code 1; it marked no step"
+        assert not any("sitecustomize" in line for line in group.last_words(0))
+
+
 @needs_proc
 @pytest.mark.parametrize(
     ("end", "told"),

@@ -15,7 +15,7 @@ from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.background_saves import BackgroundSaves, observe_background_saves
 from meshproof.observing.damage import Damaged, observe_damage
-from meshproof.observing.members import origin, state_and_metrics, told
+from meshproof.observing.members import state_and_metrics
 from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
@@ -121,8 +121,8 @@ def _refused(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupport
         flat, _ = jax.tree_util.tree_flatten_with_path(saved)
     except Exception as error:
         return NotSupported(
-            f"save writes no checkpoint from which Orbax can take a leaf: {told(error)} ({origin(error)}); let it "
-            f"write one tree by orbax.checkpoint.v1.save"
+            f"save writes no checkpoint from which Orbax can take a leaf ({type(error).__name__}): let it write one "
+            f"tree by orbax.checkpoint.v1.save"
         )
     ocp.save(folder / "again", saved)
     if refusal := _error(subject, folder / "again"):

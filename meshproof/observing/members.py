@@ -183,15 +183,19 @@ def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:
     return ()
 
 
+ADVICE = {
+    "has been deleted": "A step donated it, and something still uses it: let init, load and single_device make new "
+    "arrays in every call, keep none of a state that is handed over, and let no member but train_step donate.",
+    "is not the same on each process": "JAX sends float64 to the other processes as float32, and compares the two: "
+    "hand over float32.",
+}
+"""What to do, by words of JAX's errors that leave it open."""
+
+
 def told(error: Exception) -> str:
-    """What was raised; and, of an array that is gone, how that comes about."""
-    advice = ""
-    if "has been deleted" in str(error):
-        advice = (
-            " A step donated it, and something still uses it: let init, load and single_device make new arrays in "
-            "every call, keep none of a state that is handed over, and let no member but train_step donate."
-        )
-    return f"{type(error).__name__}: {error}{advice}"
+    """What was raised; and how that comes about, where JAX does not say it."""
+    advice = [sentence for words, sentence in ADVICE.items() if words in str(error)]
+    return " ".join([f"{type(error).__name__}: {error}", *advice])
 
 
 def origin(error: Exception) -> str:

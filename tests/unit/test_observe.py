@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from meshproof.cases import Case
 from meshproof.contract import Contract
+from meshproof.observing.members import told
 from meshproof.observing.seen import Failed, NotSupported
 from meshproof.observing.session import observe
 from meshproof.observing.state import layout_of, moved
@@ -83,8 +84,8 @@ def test_what_donates_the_state_is_told():
     """By the member that did; what comes after starts from another state, and is judged."""
     donates = jax.jit(lambda state, batch: {"w": state["w"] + 1}, donate_argnums=0)
     seen = observe(case(odd(gradients=donates)))
-    told = "gradients donated the state that it was given: 1 of its arrays, first ['w']"
-    assert told in seen.gradients.values.reason
+    words = "gradients donated the state that it was given: 1 of its arrays, first ['w']"
+    assert words in seen.gradients.values.reason
     assert len(seen.training.steps) == STEPS
 
 
@@ -93,6 +94,13 @@ def test_an_array_that_is_gone_is_told_with_its_causes():
     held = {"w": jnp.ones(())}
     seen = observe(case(odd(init=lambda key: held, train_step=jax.jit(odd().train_step, donate_argnums=0))))
     assert "let init, load and single_device make new arrays in every call" in seen.training.rerun.reason
+
+
+def test_float64_that_several_processes_hand_over_is_told():
+    """JAX says that it differs, and shows digits that do not."""
+    error = AssertionError("<class 'numpy.ndarray'> passed to device_put is not the same on each process.")
+    assert told(error).endswith("hand over float32.") and told(error).startswith("AssertionError: <class")
+    assert told(ValueError("w")) == "ValueError: w"
 
 
 def test_batches_that_are_no_function_are_refused():

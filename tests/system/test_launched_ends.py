@@ -23,7 +23,9 @@ import atexit, os, subprocess, sys, threading, time
 from pathlib import Path
 number = int(os.environ["JAX_PROCESS_ID"])
 def mark(step):
-    Path(os.environ["MESHPROOF_MARKS"], str(number)).write_text(f"{step} step {step}")
+    own = Path(os.environ["MESHPROOF_MARKS"], str(number))
+    own.with_suffix(".tmp").write_text(f"{step} step {step}")
+    own.with_suffix(".tmp").replace(own)
 def wait_at_exit():  # as JAX does
     atexit.register(time.sleep, 99)
 def compute(seconds):
@@ -161,7 +163,7 @@ def test_at_the_limit_it_is_told_where_all_stand(tmp_path):
     fault, _ = watched(tmp_path, script, stuck_after=2.5, limit=6.0, notice=notices.append)
     assert str(fault) == "expected every process to end within 6 s, 2 still run"
     zero, one = fault.details
-    assert re.fullmatch(r"process 0: its last mark is step 3, \d s ago; it sleeps, at <string>:14 in <module>", zero)
+    assert re.fullmatch(r"process 0: its last mark is step 3, \d s ago; it sleeps, at <string>:16 in <module>", zero)
     assert re.fullmatch(
         r"process 1: its last mark is step 3, \d s ago; it uses \d+% of a processor, at <string>:\d+ in compute", one
     )

@@ -22,12 +22,16 @@ class Marks:
     behind_since: dict[int, float] = field(default_factory=dict)
 
     def read(self, processes: int, now: float) -> None:
-        """Look at every file; a process without one has marked nothing."""
+        """Look at every file; a process without one has marked nothing. What a script is writing in place is not yet
+        a mark."""
         before = dict(self.counts)
         for number in range(processes):
             path = self.folder / str(number)
-            told, _, self.texts[number] = (path.read_text(encoding="utf-8") if path.exists() else "0 ").partition(" ")
-            self.counts[number] = int(told)
+            told, _, text = (path.read_text(encoding="utf-8") if path.exists() else "0 ").partition(" ")
+            if told.isdecimal():
+                self.counts[number], self.texts[number] = int(told), text
+            elif number not in before:
+                self.counts[number], self.texts[number] = 0, ""
             if self.counts[number] != before.get(number):
                 self.since[number] = now
         furthest = max(self.counts.values())

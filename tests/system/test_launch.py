@@ -137,6 +137,19 @@ def test_who_lags_is_told_by_marks(tmp_path):
     assert marks.laggards(now=900.0, patience=5.0) == []
 
 
+def test_a_mark_that_is_being_written_is_none_yet(tmp_path):
+    """A script may write it in place: until it is whole the last one counts."""
+    marks = Marks(tmp_path)
+    for written, last in (
+        ("", "it marked no step"),
+        ("1 step 1", "its last mark is step 1"),
+        ("", "its last mark is step 1"),
+    ):
+        (tmp_path / "0").write_text(written)
+        marks.read(1, now=0.0)
+        assert marks.last(0) == last
+
+
 def test_one_that_left_is_told_from_one_that_is_stuck(tmp_path):
     """A process that has ended well while another waits for it is named as ended."""
     mark(tmp_path, 0, 2, "step 2")

@@ -5,6 +5,8 @@ import pytest
 from meshproof.cases import has_member
 from meshproof.observing.seen import NotSupported
 
+from .moments import moments
+
 PARTS = ("parameters", "optimizer_state", "auxiliary")
 
 
@@ -13,11 +15,7 @@ def test_memory_kinds_are_as_declared(case, observation, judge):
     """Every leaf of the state MUST be in the memory kind that the contract's ``memory`` declares for it, after init,
     before training and after training. (Where it declares none: in the device's own.)"""
     parts = [part for part in PARTS if has_member(case.strategy, part)]
-    for layouts, when in (
-        (observation.initialisation.layouts, "after init"),
-        (observation.start.layouts, "before training"),
-        (observation.training.layouts, "after training"),
-    ):
+    for layouts, when in moments(observation, trained=True):
         own, *others = judge.see(layouts.memories)
         if lacking := sorted(set(case.contract.memory.values()) - {own, *others}):
             judge.see(NotSupported(f"the device has no {', '.join(lacking)} memory, but {', '.join([own, *others])}"))

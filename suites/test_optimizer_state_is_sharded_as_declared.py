@@ -3,6 +3,7 @@
 import pytest
 
 from .applicability import keeps_auxiliary
+from .moments import moments
 
 
 @pytest.mark.clause("SHD-2")
@@ -10,10 +11,7 @@ def test_optimizer_state_is_sharded_as_declared(case, observation, judge):
     """Every optimizer-state leaf MUST have its declared PartitionSpec on its mesh, after init and before the first
     step."""
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
-    for layouts, when in (
-        (observation.initialisation.layouts, "after init"),
-        (observation.start.layouts, "before training"),
-    ):
+    for layouts, when in moments(observation):
         judge.declared(judge.see(layouts.optimizer_state), when)
 
 
@@ -23,8 +21,5 @@ def test_auxiliary_state_is_sharded_as_declared(case, observation, judge):
     first step."""
     judge.needs(case, "auxiliary")
     judge.promised(case.contract.auxiliary, "layout of the auxiliary state")
-    for layouts, when in (
-        (observation.initialisation.layouts, "after init"),
-        (observation.start.layouts, "before training"),
-    ):
+    for layouts, when in moments(observation):
         judge.declared(judge.see(layouts.auxiliary), when)

@@ -8,6 +8,7 @@ from meshproof.measures.verdicts import unequal
 from meshproof.observing.seen import Unseen
 
 from .applicability import compiled_only, keeps_auxiliary, stored_otherwise, unless
+from .moments import moments
 
 UNIT = "bytes on the fullest device"
 THEORY = "theory: each leaf's bytes, divided by the axes of its declared spec"
@@ -22,12 +23,7 @@ def test_state_bytes_equal_theory(case, observation, judge):
     if keeps_auxiliary(case):
         judge.needs(case, "auxiliary")
         judge.promised(case.contract.auxiliary, "layout of the auxiliary state")
-    moments = (
-        (observation.initialisation.layouts, "after init"),
-        (observation.start.layouts, "before training"),
-        (observation.training.layouts, "after training"),
-    )
-    for layouts, when in moments:
+    for layouts, when in moments(observation, trained=True):
         leaves = [
             leaf
             for part in (layouts.parameters, layouts.optimizer_state, layouts.auxiliary)

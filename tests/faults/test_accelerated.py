@@ -157,6 +157,17 @@ def test_a_module_that_asks_on_import_is_told_the_targets(tmp_path):
     assert programs and not any(name.startswith("jit_") for name in programs), programs
 
 
+def test_what_a_state_hides_is_seen_without_an_init(tmp_path):
+    """Of an ``init`` that cannot be lowered nothing is seen; the state is there all the same, before and after."""
+    chosen = ("tests.accelerated.hidden", "-k", "state_bytes")
+    report = run_suites(tmp_path / "report.json", *chosen, expected=1)
+    tests = [test for clause in report["clauses"] for test in clause["tests"]]
+    told = [test["message"] for test in tests if test["status"] == "failed"]
+    assert told and all("state before training: expected" in message and "['copy']" in message for message in told), (
+        told
+    )
+
+
 def test_modules_that_a_jitted_init_makes_are_compiled(tmp_path):
     """Flax wraps JAX's own stage, whose outputs are the leaves of another tree than the one that ``init`` returns."""
     target = read_target("gpu:h200:8")

@@ -171,7 +171,10 @@ def asked_model(config: str | None, params: float | None, given: dict[str, Any],
 
     if read:
         try:
-            return Model(read["case"], **read["sizes"] | given)
+            sizes = dict(read["sizes"])
+            if "heads" in given:
+                sizes.pop("kv_heads", None)  # they were read beside other heads
+            return Model(read["case"], **sizes | given)
         except PlanError as error:
             told = f"sizes read of {read['case']}: {error}; --layers and the others count instead of what was read"
             raise PlanError(told) from error

@@ -172,6 +172,14 @@ def test_at_the_limit_it_is_told_where_all_stand(tmp_path):
     )
 
 
+HEARING = """
+import os, signal, sys
+for each in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(each, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Starts a command that hears all signals: a job of a shell ignores one of these, under ``nohup`` the other."""
+
 SLEEPER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1], os.environ['JAX_PROCESS_ID']).write_text(str(os.g"
 
 
@@ -181,12 +189,8 @@ SLEEPER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1], os.environ['
 def test_a_launcher_that_is_ended_ends_all(tmp_path, name, code):
     """By a scheduler, a terminal that is closed, a user, or in a way that it cannot hear of."""
     command = [sys.executable, "-m", "meshproof", "launch", "--", sys.executable, "-c"]
-    started = subprocess.Popen(
-        [*command, f"{SLEEPER}etpid())); time.sleep(99)", str(tmp_path)],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a job of a shell ignores it
-    )
+    command += [f"{SLEEPER}etpid())); time.sleep(99)", str(tmp_path)]
+    started = subprocess.Popen([sys.executable, "-c", HEARING, *command], stderr=subprocess.PIPE, text=True)
     pids = []
     for _ in range(300):
         if len(pids := [path.read_text() for path in tmp_path.iterdir()]) == 2 and all(pids):

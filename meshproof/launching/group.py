@@ -20,8 +20,7 @@ from typing import IO
 
 from meshproof.children import end, start
 from meshproof.launching import departures
-from meshproof.launching.endings import Fault as Fault
-from meshproof.launching.endings import exit_text as exit_text
+from meshproof.launching.endings import Fault
 from meshproof.launching.guard import Guard
 from meshproof.launching.marks import MARKS
 from meshproof.launching.watch import Watch

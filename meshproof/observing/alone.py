@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from meshproof.observing.compilers import default_devices
+from meshproof.observing.compilers import only_devices
 
 
 def on_one_device(strategy: Any, dtype: str) -> Any:
@@ -27,12 +27,12 @@ class Local:
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        with default_devices(jax.local_devices()):
+        with only_devices(jax.local_devices()):
             value = getattr(self.inner, name)
         return Local(value) if callable(value) else value
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """What the call returns, a trainer as one of these."""
-        with default_devices(jax.local_devices()):
+        with only_devices(jax.local_devices()):
             returned = self.inner(*given, **named)
             return Local(returned) if hasattr(returned, "train_step") else returned

@@ -111,11 +111,23 @@ def placement(sharding: Any, mesh: Mesh) -> Placement | None:
 
 @contextmanager
 def default_devices(devices: list[Any]) -> Iterator[None]:
-    """Code in this context that asks JAX which devices there are is told these, as it would be on their hosts.
+    """Code in this context is traced and compiled as on the hosts of these devices, which need not be here.
 
     Otherwise a trainer that adapts to its host, as one that drops its constraints on a CPU, would be compiled as a
     program that nobody runs.
     """
+    with ExitStack() as stack:
+        stack.enter_context(only_devices(devices))
+        if devices[0].platform == "gpu":
+            stack.enter_context(patch.object(fused_attention_stablehlo, "check_cudnn_version", lambda: CUDNN_VERSION))
+            stack.enter_context(patch.object(mlir.ModuleContext, "get_backend", backend_if_any))
+            stack.enter_context(patch.object(jax_compiler, "backend_compile_and_load", compile_without_callbacks))
+        yield
+
+
+@contextmanager
+def only_devices(devices: list[Any]) -> Iterator[None]:
+    """Code in this context that asks JAX which devices there are is told these."""
     platform = devices[0].platform
     told: dict[str, Any] = {
         "devices": lambda backend=None: list(devices),
@@ -130,10 +142,6 @@ def default_devices(devices: list[Any]) -> Iterator[None]:
         stack.enter_context(patch.multiple(jax, **told))
         for names in own:  # what makes a mesh where it is handed no devices
             stack.enter_context(patch.dict(names, xb=bridge))
-        if platform == "gpu":
-            stack.enter_context(patch.object(fused_attention_stablehlo, "check_cudnn_version", lambda: CUDNN_VERSION))
-            stack.enter_context(patch.object(mlir.ModuleContext, "get_backend", backend_if_any))
-            stack.enter_context(patch.object(jax_compiler, "backend_compile_and_load", compile_without_callbacks))
         yield
 
 

@@ -70,8 +70,9 @@ def observe_run(implementation: str, folder: Path) -> Seen[Course]:
         (folder / "run").mkdir()
         run = make(folder / "run")
         live(run, LIVES[0], folder, steps, stopped)
-        with suppress(StopIteration):
-            steps.extend(trained(run) for _ in range(LIVES[0].end, STEPS))
+        with suppress(Exception):  # it may have no data for more: then it lives once
+            for _ in range(LIVES[0].end, STEPS):
+                steps.append(trained(run))
         (folder / str(len(stopped))).mkdir()
         stopped.append(Continued(0))
     except Exception as error:

@@ -21,7 +21,8 @@ import pytest
 from meshproof.children import GRACE, TRACEBACK, abort, end, ended, is_over, stack, start
 from meshproof.files import replace_pickle
 from meshproof.judging.records import case_of
-from meshproof.launching.group import LAST_WORDS, exit_text, free_port
+from meshproof.launching.endings import exit_text
+from meshproof.launching.group import LAST_WORDS, free_port
 from meshproof.launching.meeting import Meeting, PeerError
 from meshproof.launching.peers import Peers
 from meshproof.observing.agreement import HEARTBEAT

@@ -16,7 +16,7 @@ def train_step(state, batch):
 class HidesACopy(DataParallel):
     """A copy of the parameters, as of an average, that nothing shows."""
 
-    name = "hides_a_copy"
+    name, split = "hides_a_copy", ()
     train_step = staticmethod(train_step)
 
     def load(self, parameters):
@@ -27,17 +27,22 @@ class HidesACopy(DataParallel):
 
     def abstract_state(self):
         """As ``init`` makes it, which cannot be lowered."""
-        whole = NamedSharding(self.mesh, PartitionSpec())
+        whole, own = (NamedSharding(self.mesh, PartitionSpec(*axes)) for axes in ((), self.split))
         shapes = {"w_in": (16, 32), "w_out": (32, 8)}
         leaves, copies = (
-            {name: jax.ShapeDtypeStruct(shape, "float32", sharding=whole) for name, shape in shapes.items()}
-            for _ in "12"
+            {name: jax.ShapeDtypeStruct(shape, "float32", sharding=own) for name, shape in shapes.items()} for _ in "12"
         )
         moments = jax.eval_shape(lambda leaves: DataParallel.load(self, leaves)["optimizer"], leaves)
         moments = jax.tree.map(lambda leaf: leaf.update(sharding=whole), moments)
         return {"parameters": leaves, "optimizer": moments, "copy": copies}
 
 
+class SplitsWhatIsWhole(HidesACopy):
+    """And its parameters lie otherwise than declared."""
+
+    name, split = "splits_what_is_whole", ("data",)
+
+
 def strategies():
-    """The one."""
-    return [HidesACopy()]
+    """Both."""
+    return [HidesACopy(), SplitsWhatIsWhole()]

@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from meshproof.launching.group import Fault, Group
+from meshproof.launching.endings import Fault
+from meshproof.launching.group import Group
 from reference_impl.forms.annotated import JaxForm
 from tests.run_faults import subject
 

@@ -7,9 +7,13 @@ import pytest
 def test_checkpoints_restore_bitwise(case, observation, judge):
     """A state that was saved and restored MUST be bitwise the saved state, in every shard and in the next train step.
     (Every leaf has the same bits, dtype and shape, and the sharding that it has after init. From both states, the next
-    step reports the same loss and leaves the same state.)"""
+    step reports the same loss and leaves the same state, unless a GPU adds in another order in each run.)"""
     judge.needs(case, "save", "restore")
     checkpoints = observation.training.checkpoints
     problems = [f"restored {leaf}" for leaf in (*judge.see(checkpoints.moved), *judge.see(checkpoints.retyped))]
-    verdicts = [judge.see(checkpoints.restored), judge.see(checkpoints.continued)]
-    judge.clear([*(str(verdict) for verdict in verdicts if not verdict.passed), *problems])
+    restored, continued = judge.see(checkpoints.restored), judge.see(checkpoints.continued)
+    problems = [*(str(verdict) for verdict in (restored, continued) if not verdict.passed), *problems]
+    if restored.passed and not continued.passed and (reason := observation.programs.step.in_any_order):
+        judge.note(f"the next step is not compared: {reason.reason}")
+        problems.remove(str(continued))
+    judge.clear(problems)

@@ -101,6 +101,8 @@ class Settings:
             variables["JAX_PLATFORMS"] = "cpu"
             flags = QUICK_CODE if target == "cpu" else COMPILE_ONLY
             variables["XLA_FLAGS"] = " ".join([*flags, variables.get("XLA_FLAGS", "")]).strip()
+        else:  # the processes of all workers share an accelerator's memory
+            variables.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         return variables if target in HOST else NO_HARDWARE | variables
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, Literal, TypeVar
+
+import jax
 
 from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.floats import Float, floats
@@ -16,10 +19,12 @@ from meshproof.hlo.products import products
 from meshproof.hlo.reducers import takes_extremes
 from meshproof.hlo.schedule import Flight, flights
 from meshproof.hlo.tiles import Argument, arguments
+from meshproof.hlo.unordered import sums_in_any_order
 from meshproof.measures.memory import ProgramMemory, program_memory
 from meshproof.observing.compilations import FROM_CACHE, compilations_of
-from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, no_lower
+from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen, no_lower
 from meshproof.observing.subject import Subject
+from meshproof.targets.flags import ORDERED, adds_in_any_order
 
 T = TypeVar("T")
 SCHEDULED_THERE = NotExercised("the schedule is looked at for targets that only compile")
@@ -49,7 +54,8 @@ class Program(Facet):
     ``recomputes`` says whether JAX recomputes some of it in the backward pass.
     ``floats`` are the types that it computes in as it was written: a compiler may widen them. ``arguments`` are what it
     is handed on one device, with the bytes that each takes as the program lays it out. ``takes_extremes``: devices find
-    a maximum or a minimum together, of which XLA:CPU drops NaN.
+    a maximum or a minimum together, of which XLA:CPU drops NaN. ``unordered`` are sums that a GPU takes in another
+    order each time: none elsewhere, and none where a flag of the user's forbids them.
 
     Only for targets that only compile: ``flights``, what could run behind each collective by the program's schedule,
     and ``loop_copies``, copies in loops of arrays that take a hundredth of the state or more.
@@ -66,8 +72,19 @@ class Program(Facet):
     arguments: Seen[tuple[Argument, ...]]
     takes_extremes: Seen[bool]
     recomputes: Seen[bool]
+    unordered: Seen[tuple[str, ...]]
     flights: Seen[tuple[Flight, ...]] = SCHEDULED_THERE
     loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
+
+    @property
+    def in_any_order(self) -> NotSupported | None:
+        """Why two runs of it may differ in bits, if they may and nobody is to blame."""
+        if isinstance(self.unordered, Unseen) or not self.unordered:
+            return None
+        return NotSupported(
+            f"this GPU adds in another order in each run, first in {self.unordered[0]}: judge it with "
+            f"XLA_FLAGS=--{ORDERED[0]}=true, under which it does not"
+        )
 
 
 RECOMPUTED = "rematted_computation"
@@ -139,6 +156,9 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         arguments=_read(lambda: arguments(text)),
         takes_extremes=_read(lambda: takes_extremes(text)),
         recomputes=RECOMPUTED in text,
+        unordered=_read(lambda: sums_in_any_order(text))
+        if adds_in_any_order(jax.default_backend(), os.environ)
+        else (),
     )
 
 

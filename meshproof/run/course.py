@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,5 +28,7 @@ def follow(conformance: Conformance) -> Seen[Course]:
             with closing(conformance.fresh) as second:
                 course = second.second_life(folder, course)
         if isinstance(course, Course):
-            course = conformance.observers[conformance.targets[0]].continued(folder, course)
+            with ExitStack() as ended:  # an accelerator would compute other bits than the two before
+                third = conformance.observers.get("cpu") or ended.enter_context(closing(conformance.fresh))
+                course = third.continued(folder, course)
         return course

@@ -30,6 +30,9 @@ from meshproof.run.conformance import Conformance
 
 NAME = "meshproof-operations"
 
+DEVICES = 8
+"""The virtual devices of the meshes that a table is run on."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of operations."""
@@ -57,12 +60,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def chosen_table(config: pytest.Config) -> str:
-    """The table of a run; empty for none. It is run on virtual CPU devices alone."""
-    named = config.getoption("operations")
+    """The table of a run; empty for none. It is run on virtual CPU devices alone. Raises `TableError` where a table is
+    named, and there are too few of these."""
+    named, devices = config.getoption("operations"), config.getoption("devices")
+    if named and named != "none" and devices < DEVICES:
+        raise TableError(f"--operations {named} --devices {devices}: operations are run on {DEVICES} virtual devices")
     if named:
         return "" if named == "none" else str(named)
     targets = config.getoption("target") or ("cpu",)
-    return OWN if config.getoption("impl") == REFERENCE and "cpu" in targets else ""
+    own = config.getoption("impl") == REFERENCE and "cpu" in targets and devices >= DEVICES
+    return OWN if own else ""
 
 
 class Operations:

@@ -15,6 +15,9 @@ NOT_JUDGED = (
 )
 """Beginnings of the names of flags that are not meant to change what is compiled, and of those that are set here."""
 
+ORDERED = ("xla_gpu_exclude_nondeterministic_ops", "xla_gpu_deterministic_ops")
+"""Flags under which XLA takes the sums of a GPU's program in one order, so that its runs are equal in bits."""
+
 INERT, UNKNOWN = "changes nothing", "No such compile option"
 """What may be wrong with a flag, beside what the compiler says of its value; the second in the compiler's words."""
 
@@ -24,6 +27,12 @@ def flags_set(variables: Mapping[str, str]) -> dict[str, str]:
     words = [word.lstrip("-") for name in FLAG_VARIABLES for word in shlex.split(variables.get(name, ""))]
     read = (word.partition("=") for word in words if word.startswith("xla_") and not word.startswith(NOT_JUDGED))
     return {name: value if sign else "true" for name, sign, value in read}
+
+
+def adds_in_any_order(platform: str, variables: Mapping[str, str]) -> bool:
+    """Whether programs on this platform may add in another order in each run, by these environment variables."""
+    set_here = flags_set(variables)
+    return platform == "gpu" and not any(set_here.get(flag, "").lower() in ("true", "1") for flag in ORDERED)
 
 
 def concerns(flag: str, kind: str) -> bool:

@@ -100,6 +100,16 @@ def compile_into(tmp_path):
     return run
 
 
+def test_workers_share_the_memory_of_an_accelerator(monkeypatch):
+    """None takes most of it at its start, unless the user wants that."""
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.delenv(name, raising=False)
+    settings = Settings("", 1, "folder")
+    assert settings.environment("native")[name] == "false" and name not in settings.environment("cpu")
+    monkeypatch.setenv(name, "true")
+    assert settings.environment("native")[name] == "true"
+
+
 def test_entries_of_the_cache_are_found_again(compile_into):
     """Written whole, they are JAX's own."""
     said, entries = compile_into("whole")

@@ -2,19 +2,22 @@
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from meshproof.cases import REFERENCE
 from meshproof.operations import Operand, Operation, normal
 from meshproof.operations.layouts import MESHES, MOST, choices_of, covering, every_layout, specs_of
-from meshproof.operations.loading import TableError, load_table
+from meshproof.operations.loading import OWN, TableError, load_table
 from meshproof.operations.observing import Trial, changed, observe_operation
 from meshproof.operations.programs import current_mesh
 from meshproof.operations.references import Reference
 from meshproof.operations.table import operations, stacked_layers
+from meshproof.run.operations import chosen_table
 
 
 def test_every_spec_of_a_matrix_is_listed():
@@ -172,3 +175,23 @@ def test_an_operand_that_is_overwritten_is_noticed():
     x = jnp.arange(8.0)
     assert changed([(0, x, np.arange(8, dtype=np.float32))]) == ("", 0.0)
     assert "operand 0 is not what it was" in changed([(0, x, np.ones(8, np.float32))])[0]
+
+
+@pytest.mark.parametrize(
+    ("named", "devices", "chosen"), [(None, 8, OWN), (None, 1, ""), ("none", 1, ""), ("my", 8, "my")]
+)
+def test_a_table_is_run_where_there_are_devices_for_its_meshes(named, devices, chosen):
+    """The book's own is left out where there are not."""
+    assert chosen_table(options(named, devices)) == chosen
+
+
+def test_a_table_that_is_named_needs_its_devices():
+    """Both numbers are said."""
+    with pytest.raises(TableError, match=r"--operations my --devices 4: operations are run on 8 virtual devices"):
+        chosen_table(options("my", 4))
+
+
+def options(named, devices):
+    """What pytest hands over."""
+    given = {"operations": named, "devices": devices, "target": None, "impl": REFERENCE}
+    return SimpleNamespace(getoption=given.get)

@@ -6,6 +6,7 @@ from math import prod
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 from benchmarks import fit
@@ -40,6 +41,15 @@ def test_parameters_are_counted(size):
     shapes = jax.eval_shape(network.init, jax.random.key(0))
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == PARAMETERS[size]
     assert sum(prod(shape) for _, shape in leaves(network.shapes)) == PARAMETERS[size]
+
+
+@pytest.mark.parametrize("size", ["gpt2-124m", "gpt2-xl-1.5b"])
+def test_what_larger_sizes_train_on_can_be_learned(size):
+    """Each token of a batch comes several times, else ten steps do not lower the loss enough to judge by it."""
+    form = first(size).strategy
+    tokens = next(iter(form.batches(1)))["x"]
+    assert tokens.shape == (form.batch_size, 1024)
+    assert tokens.size >= 2 * len(np.unique(tokens))
 
 
 @pytest.mark.parametrize("size", list(SIZES)[2:])

@@ -71,7 +71,7 @@ def sections(folder: Path) -> Iterator[str]:
         yield f"### {path.name}\n\n{summarise(result)}"
     missing = [size for size in PEERS if size not in timed]
     if missing:
-        yield f"Not measured on an accelerator: {', '.join(missing)}."
+        yield f"Not yet compared on an accelerator: {', '.join(missing)}."
 
 
 def write(text: str, folder: Path) -> str:

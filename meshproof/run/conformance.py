@@ -144,7 +144,8 @@ class Conformance:
         if cases and writer.hasmarkup and not (self.begun or self.config.option.collectonly):
             self.sign = SignOfLife(Path(self.directory), cases, lambda text: writer.write(text, flush=True))
         self.begun = True
-        return forecast(len(cases), len(tests), workers, self.warm) if cases else ""
+        accelerated = "native" in self.targets
+        return forecast(len(cases), len(tests), workers, self.warm, accelerated) if cases else ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:

@@ -21,17 +21,15 @@ EVERY = 0.25
 """Seconds between two looks."""
 
 
-def forecast(cases: int, tests: int, workers: int, warm: bool) -> str:
-    """What will happen, and how long that takes on this machine's cores, in a line."""
+def forecast(cases: int, tests: int, workers: int, warm: bool, accelerated: bool = False) -> str:
+    """What will happen, and how long that takes on this machine's cores, in a line; of accelerators that is unknown."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     seconds = START + cases * (WARM if warm else COLD) / min(workers, cores)
     long = f"{round(seconds, -1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
     kept = f"{'programs' if warm else 'no programs'} are kept from earlier runs"
     observed = f"{cases} cases are" if cases > 1 else "1 case is"
-    return (
-        f"{observed} observed, then judged by {tests:,} tests: about {long} for models as small as the "
-        f"reference's ({workers} of {cores} cores; {kept})"
-    )
+    takes = "" if accelerated else f": about {long} for models as small as the reference's"
+    return f"{observed} observed, then judged by {tests:,} tests{takes} ({workers} of {cores} cores; {kept})"
 
 
 class SignOfLife:

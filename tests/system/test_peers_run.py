@@ -211,7 +211,7 @@ def test_results_are_written_with_their_command(monkeypatch, tmp_path):
 
 def test_page_says_what_was_and_was_not_measured(tmp_path):
     """Each file with its numbers and command, and every size of which no speed was measured; a CPU measures none."""
-    assert list(page.sections(tmp_path)) == [f"Not measured on an accelerator: {', '.join(PEERS)}."]
+    assert list(page.sections(tmp_path)) == [f"Not yet compared on an accelerator: {', '.join(PEERS)}."]
     for name, found in {
         "h200.json": result([0.1] * 8, [0.2] * 8),
         "laptop.json": result([0.1] * 8, [0.2] * 8, "tiny", measure.AGREEMENT),
@@ -221,7 +221,7 @@ def test_page_says_what_was_and_was_not_measured(tmp_path):
     assert "of PyTorch's time: faster." in h200 and "1 × NVIDIA H200" in h200
     assert "| jax | 0.1 [0.1, 0.1] | 163,840 |" in h200 and "`python -m benchmarks.peers --size gpt2-124m`" in h200
     assert "of PyTorch's time, which says nothing." in laptop and measure.AGREEMENT in laptop
-    assert missing == "Not measured on an accelerator: tiny, small, gpt2-xl-1.5b."
+    assert missing == "Not yet compared on an accelerator: tiny, small, gpt2-xl-1.5b."
 
 
 def test_page_is_up_to_date():

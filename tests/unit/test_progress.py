@@ -31,6 +31,9 @@ def test_forecast_counts_cases_and_cores():
     assert busy.partition(" (")[0] == cold.partition(" (")[0]
     assert "about 70 s" in warm and "programs are kept from earlier runs" in warm
     assert forecast(1, 40, 1, False).startswith("1 case is observed") and "no programs are kept" in cold
+    assert forecast(2, 40, 1, False, accelerated=True).startswith(
+        "2 cases are observed, then judged by 40 tests (1 of 2"
+    )
 
 
 def test_sign_of_life_names_what_is_being_observed(tmp_path):

@@ -19,17 +19,18 @@ settings.load_profile("untimed")
 ANY_STACK = {
     "faults": "harness_mutants lost_processes",
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
-    "expected_failures html_in_browser interrupted plan_command plots_command plugin real_runs "
-    "run_faults timing_plugin upgrade",
+    "expected_failures html_in_browser interrupted plan_command plan_trainer plan_verified plots_command plugin "
+    "real_runs run_faults timing_plugin upgrade",
     "unit": "baselines children compare compare_speed dependencies documents environments "
     "expectations_update files html language progress ratios report_damage saved_runs spec unjudged witness workers "
     "yardstick",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",
-    "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
+    "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations realised replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
-And processes that hang.
+Processes that hang. And what compilers for other devices write, of which the newest are asked: those of a pinned stack
+change with its pins alone.
 
 Each runs on one stack in CI: its commands are the same on all. Other tests run on both, and so do those of such a file
 that a stack takes part in, which are marked ``every_stack``: what they train is judged."""

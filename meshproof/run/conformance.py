@@ -27,7 +27,7 @@ from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer, Settings
 from meshproof.report.document import write_report
 from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
-from meshproof.run.progress import SignOfLife, forecast
+from meshproof.run.progress import SignOfLife, forecast, standard_output
 from meshproof.run.recording import build_report, case_entry
 from meshproof.run.summary import never_exercised, nothing_exercised, write_summary
 from meshproof.targets.flags import flags_set
@@ -136,13 +136,13 @@ class Conformance:
             reporter.write_line(self.begin(ids, self.config.getoption("numprocesses") or 1))
 
     def begin(self, ids: list[str], workers: int) -> str:
-        """Show a sign of life from now on, where that is a terminal; and what will happen, in a line."""
+        """Show a sign of life from now on; and what will happen, in a line."""
         tests = [nodeid for nodeid in ids if nodeid.startswith("suites/")]
         named = {test.partition("[")[2].removesuffix("]") for test in tests}
         cases = [case.id for case in self.cases if case.id in named]
         writer = self.config.get_terminal_writer()
-        if cases and writer.hasmarkup and not (self.begun or self.config.option.collectonly):
-            self.sign = SignOfLife(Path(self.directory), cases, lambda text: writer.write(text, flush=True))
+        if cases and not (self.begun or self.config.option.collectonly):
+            self.sign = SignOfLife(Path(self.directory), cases, standard_output(), terminal=writer.hasmarkup)
         self.begun = True
         accelerated = "native" in self.targets
         return forecast(len(cases), len(tests), workers, self.warm, accelerated) if cases else ""
@@ -195,7 +195,7 @@ class Conformance:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the records; a later phase of a test replaces the record of an earlier one."""
         if self.sign:
-            self.sign.stop()
+            self.sign.judged()
         for name, value in report.user_properties:
             if name == NAME:
                 record = self.records[report.nodeid] = Record(**cast("dict[str, Any]", value))

@@ -1,4 +1,4 @@
-"""What a run is about to do, how long that takes here, and a sign of life until the first test is judged."""
+"""What a run is about to do, how long that takes here, and a sign of life where nothing is judged for long."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ START = 10.0
 EVERY = 0.25
 """Seconds between two looks."""
 
+SILENCE = 60.0
+"""Seconds without a verdict after which a log says what is being observed: a large program compiles for minutes."""
+
 
 def forecast(cases: int, tests: int, workers: int, warm: bool, accelerated: bool = False) -> str:
     """What will happen, and how long that takes on this machine's cores, in a line; of accelerators that is unknown."""
@@ -32,15 +35,28 @@ def forecast(cases: int, tests: int, workers: int, warm: bool, accelerated: bool
     return f"{observed} observed, then judged by {tests:,} tests{takes} ({workers} of {cores} cores; {kept})"
 
 
-class SignOfLife:
-    """One line on a terminal, written again and again until `stop`: which cases are being observed, and for how long.
+def standard_output() -> Callable[[str], object]:
+    """Writes to what is standard output now, also while pytest captures what a test writes there."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
+    def write(text: str) -> None:
+        stream.write(text)
+        stream.flush()
+
+    return write
+
+
+class SignOfLife:
+    """Which cases are being observed, and for how long, until `stop`.
+
+    On a terminal one line, written again and again until a test is judged; in a log a line after each `SILENCE`.
     ``directory`` is the run's: a case has a file there when it was observed, and a lock from its start on.
     """
 
-    def __init__(self, directory: Path, cases: Collection[str], write: Callable[[str], object]) -> None:
-        self.directory, self.cases, self.write = directory, cases, write
+    def __init__(self, directory: Path, cases: Collection[str], write: Callable[[str], object], terminal: bool) -> None:
+        self.directory, self.cases, self.write, self.terminal = directory, cases, write, terminal
         self.started: dict[str, float] = {}
+        self.heard = time.monotonic()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -50,18 +66,31 @@ class SignOfLife:
         if not self.over.is_set():
             self.over.set()
             self.thread.join()
-            self.write("\r\x1b[K")
+            if self.terminal:
+                self.write("\r\x1b[K")
+
+    def judged(self) -> None:
+        """A test was: a terminal goes on to show tests, and a log is not silent."""
+        self.heard = time.monotonic()
+        if self.terminal:
+            self.stop()
 
     def run(self) -> None:
         """Until `stop`."""
         while not self.over.wait(EVERY):
-            self.write(f"\r\x1b[K{self.line()}")
+            told, working = self.line()
+            if self.terminal:
+                self.write(f"\r\x1b[K{told}")
+            elif working and time.monotonic() - self.heard > SILENCE:
+                self.heard = time.monotonic()
+                self.write(f"\n{told}\n")
 
-    def line(self) -> str:
-        """What is going on now."""
+    def line(self) -> tuple[str, bool]:
+        """What is going on now, and whether a case is being observed."""
         names = {unquote(path.name) for path in self.directory.glob("*.pickle*")}
         observed = sum(f"{case}.pickle" in names for case in self.cases)
         working = [case for case in self.cases if f"{case}.pickle.lock" in names and f"{case}.pickle" not in names]
         now = time.monotonic()
         shown = ", ".join(f"{case} ({now - self.started.setdefault(case, now):.0f} s)" for case in working[:2])
-        return f"observed {observed} of {len(self.cases)} cases; {shown or 'starting the observing processes'}"
+        told = f"observed {observed} of {len(self.cases)} cases; {shown or 'starting the observing processes'}"
+        return told, bool(working)

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from meshproof.run import progress
 from meshproof.run.progress import COLD, START, SignOfLife, forecast
 
 CASES = ("fsdp-jax-mlp@data=8", "zero1-jax-mlp@data=8")
@@ -39,13 +40,13 @@ def test_forecast_counts_cases_and_cores():
 def test_sign_of_life_names_what_is_being_observed(tmp_path):
     """How many are done, which is under way, and for how long; nothing before the first is asked for."""
     written = []
-    sign = SignOfLife(tmp_path, CASES, written.append)
-    assert sign.line() == "observed 0 of 2 cases; starting the observing processes"
+    sign = SignOfLife(tmp_path, CASES, written.append, terminal=True)
+    assert sign.line()[0] == "observed 0 of 2 cases; starting the observing processes"
     touch(tmp_path, f"{CASES[0]}.pickle.lock")
-    assert sign.line() == f"observed 0 of 2 cases; {CASES[0]} (0 s)"
+    assert sign.line()[0] == f"observed 0 of 2 cases; {CASES[0]} (0 s)"
     touch(tmp_path, f"{CASES[0]}.pickle")
     touch(tmp_path, f"{CASES[1]}.pickle.lock")
-    assert sign.line() == f"observed 1 of 2 cases; {CASES[1]} (0 s)"
+    assert sign.line()[0] == f"observed 1 of 2 cases; {CASES[1]} (0 s)"
     until = time.monotonic() + 30
     while not written and time.monotonic() < until:
         time.sleep(0.05)
@@ -55,3 +56,23 @@ def test_sign_of_life_names_what_is_being_observed(tmp_path):
     sign.stop()
     time.sleep(0.6)
     assert len(written) == told
+
+
+def test_a_log_is_told_what_takes_long(tmp_path, monkeypatch):
+    """Once for each silence, and only while a case is observed: who reads it must know a run that compiles from one
+    that hangs."""
+    monkeypatch.setattr(progress, "SILENCE", 0.6)
+    written = []
+    sign = SignOfLife(tmp_path, CASES, written.append, terminal=False)
+    time.sleep(1)
+    assert not written
+    touch(tmp_path, f"{CASES[0]}.pickle.lock")
+    sign.judged()
+    time.sleep(0.4)
+    assert not written
+    until = time.monotonic() + 30
+    while len(written) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    sign.stop()
+    assert written[0].startswith(f"\nobserved 0 of 2 cases; {CASES[0]} (") and written[0].endswith(" s)\n")
+    assert "\x1b" not in "".join(written)

@@ -37,13 +37,8 @@ def forecast(cases: int, tests: int, workers: int, warm: bool, accelerated: bool
 
 def standard_output() -> Callable[[str], object]:
     """Writes to what is standard output now, also while pytest captures what a test writes there."""
-    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
-
-    def write(text: str) -> None:
-        stream.write(text)
-        stream.flush()
-
-    return write
+    copy = os.dup(1)
+    return lambda text: os.write(copy, text.encode())
 
 
 class SignOfLife:

@@ -19,7 +19,7 @@ settings.load_profile("untimed")
 ANY_STACK = {
     "faults": "harness_mutants lost_processes",
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
-    "expected_failures html_in_browser interrupted plan_command plan_trainer plan_verified plots_command plugin "
+    "expected_failures html_in_browser interrupted plan_command plan_verified plots_command plugin "
     "real_runs run_faults timing_plugin upgrade",
     "unit": "baselines children compare compare_speed dependencies documents environments "
     "expectations_update files html language progress ratios report_damage saved_runs spec unjudged witness workers "

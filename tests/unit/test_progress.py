@@ -58,6 +58,16 @@ def test_sign_of_life_names_what_is_being_observed(tmp_path):
     assert len(written) == told
 
 
+def test_it_is_seen_while_a_test_is_captured(capfd, tmp_path):
+    """Pytest turns file descriptor 1 elsewhere while a case is observed for a test."""
+    write, shown = progress.standard_output(), os.dup(1)
+    with (tmp_path / "captured").open("w") as captured:
+        os.dup2(captured.fileno(), 1)
+        write("observed 0 of 2 cases")
+        os.dup2(shown, 1)
+    assert capfd.readouterr().out == "observed 0 of 2 cases" and not (tmp_path / "captured").read_text()
+
+
 def test_a_log_is_told_what_takes_long(tmp_path, monkeypatch):
     """Once for each silence, and only while a case is observed: who reads it must know a run that compiles from one
     that hangs."""

@@ -58,7 +58,7 @@ def test_time_is_linear() -> None:
 
 
 def test_one_huge_tuple_is_linear() -> None:
-    """A combined all-reduce of four times the tensors takes less than eight times the time, where quadratic is 16."""
+    """A combined all-reduce of four times the tensors takes no more than 2.7² times the time; quadratic is 16."""
 
     def combined(count: int) -> str:
         types = ", ".join(["f32[64]{0}"] * count)
@@ -70,7 +70,7 @@ def test_one_huge_tuple_is_linear() -> None:
     small, large = combined(1500), combined(6000)
     assert census(large, {"data": 8})[0].tensors == 6000
     one, two = fastest(partial(census, small, {"data": 8}), partial(census, large, {"data": 8}))
-    assert two / one < 8, f"four times the tensors took {two / one:.2f} times the time"
+    assert two / one < 2.7**2, f"four times the tensors took {two / one:.2f} times the time"
 
 
 def test_speed_is_not_lost(record_property: Callable[[str, object], None]) -> None:

@@ -205,6 +205,22 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
         )
 
 
+def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
+    """Whether it is the first case of its strategy, or of its variant, among those of its framework that save and
+    restore as it does. What reads and writes files is one and the same code for the others."""
+
+    def kind(of: Case) -> tuple[str, str, tuple[bool, ...]]:
+        members = ("save", "save_async", "restore")
+        return of.target, of.strategy.framework, tuple(has_member(of.strategy, member) for member in members)
+
+    def first(member: str) -> Case:
+        own = getattr(case.strategy, member, "")
+        return next((each for each in alike if getattr(each.strategy, member, "") == own), case)
+
+    alike = [each for each in cases if kind(each) == kind(case)]
+    return case in (first("name"), first("variant"))
+
+
 def has_member(strategy: Any, member: str) -> bool:
     """Whether a strategy has a member that is not ``None``. Not evaluated: a lazy mesh would start the JAX backend."""
     try:

@@ -2,12 +2,15 @@
 
 import pytest
 
+from meshproof.cases import first_of_its_kind
 
-@pytest.mark.clause("CKP-3")
+
+@pytest.mark.clause("CKP-3", among=first_of_its_kind)
 def test_damaged_checkpoints_are_refused(case, observation, judge):
     """``restore`` MUST NOT return another state than the saved one from a checkpoint that is not whole. (The largest
     file of the checkpoint is removed, cut to half, or emptied, and of up to three other files each one of these;
-    of at most twelve files each is removed. ``restore`` raises, or returns the saved state bit for bit.)"""
+    of at most twelve files each is removed. ``restore`` raises, or returns the saved state bit for bit. Judged of the
+    first case of each strategy, and of each variant.)"""
     judge.needs(case, "save", "restore")
     judge.clear(
         f"{each.file} {each.damage}: expected an error or the saved state, saw another state: {each.difference}"

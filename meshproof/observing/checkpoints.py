@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from meshproof.cases import first_of_its_kind
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
@@ -23,6 +24,8 @@ from meshproof.observing.subject import STEPS, Subject
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
 IN_ONE_PROCESS = NotExercised("checkpoints are observed in one process: run without --distributed")
+NOT_ASKED = NotExercised("no clause of checkpoints was selected")
+OF_THE_FIRST = NotExercised("what is damaged or saved in the background is observed of the first case of its kind")
 NAMES = ("the saved state", "the restored state")
 
 
@@ -43,7 +46,8 @@ class Checkpoints(Facet):
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
     another mesh or by another strategy, saved there, and restored by this one. ``background`` is of saves of the state
-    after one more step.
+    after one more step. ``damaged`` and ``background`` take longer than all others, and are those of the first case of
+    its kind (`first_of_its_kind`).
     """
 
     restored: Seen[Verdict]
@@ -63,6 +67,8 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
     """
     if jax.distributed.is_initialized():
         return Checkpoints.unseen(IN_ONE_PROCESS), state
+    if not subject.checkpoints:
+        return Checkpoints.unseen(NOT_ASKED), state
     if absent := [member for member in ("save", "restore") if not subject.has(member)]:
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
     with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as folder:
@@ -76,6 +82,7 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
     if isinstance(saved, Unseen) or isinstance(restored, Unseen):
         return Checkpoints.unseen(saved if isinstance(saved, Unseen) else restored), state
     values = subject.attempt(lambda: values_of(restored, subject.model))
+    first = first_of_its_kind(subject.case, subject.cases)
     seen = Checkpoints(
         restored=subject.then(
             values, lambda values: bitwise(saved.values, values, f"state after {STEPS} steps", NAMES)
@@ -84,17 +91,19 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
         refused=subject.attempt(lambda: _refused(subject, folder)),
-        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)),
+        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)) if first else OF_THE_FIRST,
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
-        background=BackgroundSaves.unseen(NOT_CONTINUED),
+        background=BackgroundSaves.unseen(NOT_CONTINUED if first else OF_THE_FIRST),
     )
     further = subject.attempt(lambda: _further(subject, state))
     if isinstance(further, Unseen):
         return replace(seen, continued=further, background=BackgroundSaves.unseen(further)), state
-    continued = subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1]))
+    seen = replace(seen, continued=subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1])))
+    if not first:
+        return seen, further[0]
     largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
     background, state = observe_background_saves(subject, further[0], folder, largest)
-    return replace(seen, continued=continued, background=background), state
+    return replace(seen, background=background), state
 
 
 def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:

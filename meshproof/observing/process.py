@@ -116,9 +116,9 @@ class Observer:
         self.log: Any = None
         self.unable: Failed | None = None
 
-    def observation(self, case_id: str) -> Outcome:
+    def observation(self, case_id: str, checkpoints: bool = True) -> Outcome:
         """The observation of one case, from its file where somebody has made it already."""
-        return cast(Outcome, self.once(case_id, {"ask": "observation", "case": case_id}))
+        return cast(Outcome, self.once(case_id, {"ask": "observation", "case": case_id, "checkpoints": checkpoints}))
 
     def environment(self) -> dict[str, Any] | Failed:
         """Versions, devices and defaults of the stack, as the observing process sees them."""

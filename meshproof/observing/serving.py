@@ -87,7 +87,9 @@ class Server:
             return operations.observe(request)
         case = self.cases[request["case"]]
         if request["ask"] == "observation":
-            return observed(case, [*self.cases.values()]) if self.compiler is None else compiled(case, self.compiler)
+            if self.compiler:
+                return compiled(case, self.compiler)
+            return observed(case, [*self.cases.values()], request["checkpoints"])
         given = pickle.loads(Path(request["given"]).read_bytes())
         if request["ask"] == "flags":
             return flags_seen(case, given, self.compiler)
@@ -117,7 +119,7 @@ def flags_seen(case: Case, flags: dict[str, str], compiler: Compiler | None) -> 
         return Failed(f"the train step of {case.id} was not compiled: {type(error).__name__}: {error}")
 
 
-def observed(case: Case, cases: Sequence[Case]) -> Outcome:
+def observed(case: Case, cases: Sequence[Case], checkpoints: bool = True) -> Outcome:
     """The observation of a case, as one of these, or why there is none."""
     if case.target == "native" and jax.default_backend() == "cpu":
         return NotExercised("the host has no accelerator; --target cpu runs on virtual CPU devices")
@@ -129,7 +131,7 @@ def observed(case: Case, cases: Sequence[Case]) -> Outcome:
     if shape != case.mesh:
         return Failed(f"mesh_axes is {case.mesh}, but mesh has the axes {shape}; make them the same")
     try:
-        return observe(case, cases)
+        return observe(case, cases, checkpoints)
     except Exception as error:
         told = f"no state could be made: {type(error).__name__}: {error}"
         has = memories(jax.devices()[0])

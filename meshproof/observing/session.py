@@ -31,15 +31,16 @@ from meshproof.observing.subject import Subject
 from meshproof.observing.training import observe_training
 
 
-def observe(case: Case, cases: Sequence[Case] = ()) -> Observation:
-    """Observe a case on this process's devices, as one of ``cases``. Raises only where no state can be made at all.
+def observe(case: Case, cases: Sequence[Case] = (), checkpoints: bool = True) -> Observation:
+    """Observe a case on this process's devices, as one of ``cases``, with or without what becomes of its checkpoints.
+    Raises only where no state can be made at all.
 
     Float32 matrix products are asked for at float32 precision, so that a device's faster default is not taken for a
     fault of the strategy.
     """
     with warnings.catch_warnings(record=True) as caught, jax.default_matmul_precision("float32"):
         warnings.simplefilter("default")
-        subject = Subject(case, cases)
+        subject = Subject(case, cases, checkpoints)
         initialisation, initial = observe_initialisation(subject)
         state = subject.fresh() if subject.canonical_start else initial
         start = observe_start(subject, state)

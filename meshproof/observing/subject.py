@@ -41,11 +41,11 @@ class NeedsArraysError(Exception):
 class Subject:
     """One strategy under observation, with what the facets share. Raises where ``batches`` gives no batches.
 
-    ``cases`` are all of its implementation, in their order.
+    ``cases`` are all of its implementation, in their order. ``checkpoints``: what becomes of them is asked for.
     """
 
-    def __init__(self, case: Case, cases: Sequence[Case] = ()) -> None:
-        self.looks = 0
+    def __init__(self, case: Case, cases: Sequence[Case] = (), checkpoints: bool = True) -> None:
+        self.looks, self.checkpoints = 0, checkpoints
         self.strategy: Any = case.strategy
         self.case, self.cases = case, cases
         self.host_batches: list[Batch] = batches_of(self.strategy, STEPS)

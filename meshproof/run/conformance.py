@@ -48,12 +48,12 @@ class Conformance:
         self.unmatched: list[dict[str, Any]] = []
         self.entries: dict[str, Any] = {}
         self.compiled = Path(folder) if (folder := (worker or {}).get("meshproof_compiled")) else None
-        self.warm = False
+        self.warm = self.begun = False
         self.remark = ""
         self.sign: SignOfLife | None = None
-        self.begun = False
         self.record: dict[str, Any] | None = None
-        self.observation = cache(lambda case: self.observers[case.target].observation(case.id))
+        self.checkpoints = True
+        self.observation = cache(lambda case: self.observers[case.target].observation(case.id, self.checkpoints))
         self.flags = flags_set(os.environ)
 
     @cached_property
@@ -177,8 +177,10 @@ class Conformance:
             items[:] = [item for item in items if item not in idle]
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self) -> Iterator[None]:
+    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
         """Judge with one BLAS thread: idle ones spin, and take cores from the observing processes."""
+        marks = (item.get_closest_marker("clause") for item in session.items)
+        self.checkpoints = any(mark and mark.args[0].startswith("CKP-") for mark in marks)
         with threadpool_limits(1):
             return (yield)
 

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from meshproof.cases import Case
 from meshproof.contract import Contract
 from meshproof.observing.members import told
-from meshproof.observing.seen import Failed, NotSupported
+from meshproof.observing.seen import Failed, NotExercised, NotSupported
 from meshproof.observing.session import observe
 from meshproof.observing.state import layout_of, moved
 from meshproof.observing.subject import STEPS
@@ -254,3 +254,14 @@ def test_the_bits_of_a_random_key_are_observed():
     )
     assert seen.training.rerun.passed and seen.training.replicas.passed and seen.training.moved == ()
     assert [leaf.path for leaf in seen.training.layouts.arrays] == ["['key']", "['w']"]
+
+
+def test_what_no_clause_asks_for_is_not_saved():
+    """Checkpoints take a third of the time: a run of other clauses does without."""
+
+    def save(state, folder):
+        raise AssertionError("nobody asked for it")
+
+    trainer = odd(save=save, restore=save)
+    assert isinstance(observe(case(trainer), checkpoints=False).training.checkpoints.restored, NotExercised)
+    assert "nobody asked" in observe(case(trainer)).training.checkpoints.restored.reason

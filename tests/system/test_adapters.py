@@ -23,7 +23,7 @@ def run_suites(implementation):
     """The record of ``pytest suites/ --impl`` on one implementation."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "report.json")
-        options = ["--impl", implementation, "-q", "--no-compile-cache", "--conformance-report", str(path)]
+        options = ["--impl", implementation, "-q", "--conformance-report", str(path)]
         subprocess.run([sys.executable, "-m", "pytest", "suites", *options], capture_output=True, cwd=ROOT)
         return json.loads(path.read_text())
 

@@ -23,7 +23,7 @@ def meshproof(folder, *words):
 
 def check(folder, module):
     """The counts of the suites on a module, and all that they print."""
-    ran = meshproof(folder, "check", "--impl", module, "--no-compile-cache", "-q")
+    ran = meshproof(folder, "check", "--impl", module, "-q")
     counts = re.search(r"clauses: (\d+) failed, \d+ expected-failure, (\d+) proved", ran.stdout)
     assert counts, ran.stdout + ran.stderr
     return *map(int, counts.groups()), ran.stdout

@@ -36,11 +36,10 @@ def installed(wheel, tmp_path_factory):
 
 @pytest.fixture
 def user(installed, tmp_path, monkeypatch):
-    """A user in an empty folder, who runs commands; the cache of environments is empty too."""
+    """A user in an empty folder, who runs commands."""
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setenv("MESHPROOF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
     def run(*words):

@@ -32,12 +32,6 @@ def stacks(tmp_path_factory):
     return folders
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """Nothing is kept."""
-    monkeypatch.setenv("MESHPROOF_CACHE", str(tmp_path / "cache"))
-
-
 def upgrade(*words):
     """The command."""
     return CliRunner().invoke(app, ["upgrade", *map(str, words)])
@@ -77,6 +71,7 @@ def test_a_checkpoint_that_the_other_stack_reads_otherwise_is_told(stacks, tmp_p
 def test_without_suites_nothing_is_made(stacks, tmp_path, monkeypatch):
     """Where there are none to run, that is said, and not that pytest knows no option."""
     monkeypatch.setattr("meshproof.installation.PACKAGE", tmp_path)
+    monkeypatch.setenv("MESHPROOF_CACHE", str(tmp_path / "cache"))
     for words in (["upgrade", "--from", stacks[0], "--to", stacks[1]], ["bisect", "--good", "a==1", "--bad", "a==2"]):
         done = CliRunner().invoke(app, [*map(str, words)])
         assert done.exit_code == 2 and "no suites/test_*.py in" in done.stderr, done.output
@@ -121,6 +116,7 @@ def test_a_run_without_a_report_says_what_it_printed(stacks, tmp_path):
     assert isinstance(environment, Environment) and not path.exists()
 
 
+@pytest.mark.thorough
 def test_a_case_that_hangs_is_told_of_both_sides(stacks, tmp_path):
     """The limit reaches both runs, which go on; the command that finds the release to blame has it, too."""
     chosen = ("--impl", "tests.implementations.hanging", "-k", "runs_are_bitwise and (stopped or after)")
@@ -144,11 +140,11 @@ def test_a_run_that_says_nothing_is_ended(stacks, tmp_path, monkeypatch):
     assert "main thread:" in str(raised.value)
 
 
-def test_the_limit_is_passed_on(monkeypatch):
-    """By `bisect`, to each run, and in the line that shows the verdict again."""
+def test_the_limit_is_passed_on(stacks, tmp_path, monkeypatch):
+    """By `upgrade` and `bisect`, to each run."""
     asked = []
 
-    def run(environment, chosen, path, case_timeout):
+    def run(*_, case_timeout):
         asked.append(case_timeout)
         return report(jax="0.10.2" if len(asked) == 1 else "0.11.0")
 
@@ -159,6 +155,10 @@ def test_the_limit_is_passed_on(monkeypatch):
     good, bad = ("--good", "jax==0.10.2"), ("--bad", "jax==0.11.0")
     done = CliRunner().invoke(app, ["bisect", *good, *bad, "--case-timeout", "40"])
     assert asked == [40.0, 40.0], done.output
+    asked.clear()
+    monkeypatch.setattr("meshproof.upgrade.upgrading.run_suites", run)
+    done = upgrade("--from", stacks[0], "--to", stacks[0], "--case-timeout", "50", "--output", tmp_path)
+    assert asked == [50.0, 50.0], done.output
 
 
 @pytest.fixture

@@ -38,18 +38,26 @@ def pytest_collection_modifyitems(items):
 )
 
 
-def collect(folder, plugin, *arguments):
-    """Collect benchmarks/ in a process that can start no JAX backend."""
+OPTIONS = ["-p", "planted", "-p", "no:cacheprovider", "-p", "no:randomly", "--collect-only", "--benchmark-disable"]
+EACH = "=== the next ===\n"
+"""Printed before what is said of each of several lists of arguments."""
+
+
+def collect(folder, plugin, *lists):
+    """Collect benchmarks/ with each list of arguments in turn, in a process that can start no JAX backend."""
     (folder / "planted.py").write_text(plugin, encoding="utf-8")
-    command = f"import sys; sys.path.insert(0, {str(folder)!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    options = ["-p", "planted", "-p", "no:cacheprovider", "-p", "no:randomly", "--collect-only", "--benchmark-disable"]
-    return subprocess.run(
-        [sys.executable, "-c", command, "benchmarks/", *options, *arguments],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"},
-        capture_output=True,
-        text=True,
-    )
+    command = f"""
+import sys
+sys.path.insert(0, {str(folder)!r})
+import pytest
+for arguments in {[["benchmarks/", *OPTIONS, *arguments] for arguments in lists]!r}:
+    for stream in sys.stdout, sys.stderr:
+        print({EACH!r}, end="", file=stream, flush=True)
+    code = pytest.main(arguments)
+sys.exit(code)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
+    return subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,7 @@ def collect(folder, plugin, *arguments):
 )
 def test_header_says_what_is_timed(tmp_path, plugin, arguments, header, platforms):
     """The host's accelerators if it has any, else virtual CPU devices; and collecting starts no JAX."""
-    collected = collect(tmp_path, plugin, *arguments)
+    collected = collect(tmp_path, plugin, arguments)
     assert collected.returncode == 0, collected.stdout + collected.stderr
     assert f"benchmarks: {header}" in collected.stdout
     assert f"platforms: {platforms}\n" in collected.stdout
@@ -78,29 +86,30 @@ def test_header_says_what_is_timed(tmp_path, plugin, arguments, header, platform
 def test_few_cases_are_the_same_in_any_order(tmp_path):
     """Tests that are shuffled before these are chosen leave the same ones: a later run is to be compared with it."""
     names = [
-        {line for line in collect(tmp_path, plugin, "-q").stdout.splitlines() if "::" in line}
+        {line for line in collect(tmp_path, plugin, ["-q"]).stdout.splitlines() if "::" in line}
         for plugin in (NO_BACKEND, REVERSED)
     ]
     assert names[0] == names[1]
     assert "benchmarks/test_init_time.py::test_init_time[single_device-jax-mlp@data=1]" in names[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--target", "native"], "--target native: JAX finds no accelerator on this host"),
-        (["--target", "native", "--target", "cpu"], "one process times one target"),
-        (["--size", "small", "--impl", "mine"], "--size small --impl mine: sizes are the book's"),
-        (["--size", "huge"], "invalid choice: 'huge'"),
-        (["--benchmark-min-rounds=50"], "--benchmark-min-rounds=50: benchmarks/ has its own number of rounds"),
-        (["--min-mfu", "40"], "--min-mfu 40: expected a share from 0 to 1, such as 0.4"),
-        (["--max-communication", "few"], "--max-communication few: expected a share from 0 to 1"),
-        (["--trace-to", "pyproject.toml"], "--trace-to pyproject.toml: expected a folder, it is a file"),
-        (["--benchmark-warmup", "off"], "--benchmark-warmup: benchmarks/ has its own number of rounds"),
-    ],
-)
-def test_what_cannot_be_timed_is_an_error(tmp_path, arguments, message):
+REFUSED = [
+    (["--target", "native"], "--target native: JAX finds no accelerator on this host"),
+    (["--target", "native", "--target", "cpu"], "one process times one target"),
+    (["--size", "small", "--impl", "mine"], "--size small --impl mine: sizes are the book's"),
+    (["--size", "huge"], "invalid choice: 'huge'"),
+    (["--benchmark-min-rounds=50"], "--benchmark-min-rounds=50: benchmarks/ has its own number of rounds"),
+    (["--min-mfu", "40"], "--min-mfu 40: expected a share from 0 to 1, such as 0.4"),
+    (["--max-communication", "few"], "--max-communication few: expected a share from 0 to 1"),
+    (["--trace-to", "pyproject.toml"], "--trace-to pyproject.toml: expected a folder, it is a file"),
+    (["--benchmark-warmup", "off"], "--benchmark-warmup: benchmarks/ has its own number of rounds"),
+]
+
+
+def test_what_cannot_be_timed_is_an_error(tmp_path):
     """No accelerator, two targets, a size that is nobody's, options without effect: an error that says so, no skip."""
-    collected = collect(tmp_path, NO_BACKEND, *arguments)
+    collected = collect(tmp_path, NO_BACKEND, *(arguments for arguments, _ in REFUSED))
     assert collected.returncode == pytest.ExitCode.USAGE_ERROR
-    assert message in collected.stderr
+    said = collected.stderr.split(EACH)[1:]
+    assert [message for (_, message), each in zip(REFUSED, said, strict=True) if message not in each] == [], said
+    assert "collected" not in collected.stdout

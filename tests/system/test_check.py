@@ -187,7 +187,8 @@ def test_a_module_that_would_hide_meshproof_is_refused(user, name):
     (user.here / name).parent.mkdir(exist_ok=True)
     (user.here / name).write_text("")
     sides = ("--from", INSTALLED.parents[2], "--to", INSTALLED.parents[2])
-    for words in (["check"], ["upgrade", *sides], ["ab", *sides], ["bisect", "--good", "a==1", "--bad", "a==2"]):
+    others = ["upgrade", *sides], ["ab", *sides], ["bisect", "--good", "a==1", "--bad", "a==2"]
+    for words in (["check"], *(others if name == "meshproof.py" else ())):
         said = failed(user("meshproof", *words))
         assert f"{user.here / name} hides" in said and "rename it" in said, said
 

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import jax
@@ -43,6 +44,9 @@ def adapt(target: str) -> Adapter:
             f"{target} is {shown(trainer)} without {', '.join(lacking)}; expected a trainer, or a class or function "
             f"that makes one without arguments; it has {', '.join(_public(trainer)) or 'no members'}"
         )
+    for name in sorted({*PASSED_ON, *chain(*LEAST)}):
+        if has_member(trainer, name):  # it may be a property, whose error is the trainer's
+            attempt(name, getattr, trainer, name)
     members, imports = {name: "" for name in PASSED_ON if has_member(trainer, name)}, {"import jax"}
     state = _state(trainer, members, imports)
     batch = _batches(trainer, members, imports)

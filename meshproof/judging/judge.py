@@ -14,7 +14,7 @@ from meshproof.measures.layout import LeafLayout
 from meshproof.measures.memory import theoretical_bytes
 from meshproof.measures.traffic import Traffic
 from meshproof.measures.verdicts import Verdict, ratio, unequal
-from meshproof.observing.seen import Failed, Misdeclared, NotExercised, NotSupported, Seen
+from meshproof.observing.seen import Failed, NotExercised, NotSupported, Seen, ToldOnce
 
 T = TypeVar("T")
 
@@ -40,8 +40,8 @@ class Judge:
         if isinstance(seen, NotExercised):
             self.record.status, self.record.message = "not-exercised", seen.reason
             pytest.skip(f"not exercised: {seen.reason}")
-        if isinstance(seen, Misdeclared) and self.record.clause != seen.clause:
-            self.see(NotSupported(f"{seen.clause} fails: {seen.reason}"))
+        if isinstance(seen, ToldOnce) and self.record.clause != seen.clause:
+            self.see(NotSupported(f"{seen.clause} fails: {seen.reason.splitlines()[0]}"))
         if isinstance(seen, Failed):
             self.fail([seen.reason])
         return seen

@@ -15,7 +15,7 @@ from meshproof.measures.layout import LeafLayout, observe_layout, own_memory
 from meshproof.measures.memory import is_key
 from meshproof.observing.gathering import whole_layout
 from meshproof.observing.members import canonical, no_layout
-from meshproof.observing.seen import Facet, Misdeclared, NotSupported, Seen
+from meshproof.observing.seen import Facet, NotSupported, Seen, ToldOnce
 from meshproof.observing.state import array_leaves, bytes_per_device, in_model_order, is_scalar
 from meshproof.observing.subject import Subject
 
@@ -82,7 +82,7 @@ def memories(device: jax.Device) -> tuple[str, ...]:
     return tuple(dict.fromkeys([own, *others]))
 
 
-def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported | Misdeclared:
+def _of_part(subject: Subject, part: Part, state: Any) -> tuple[LeafLayout, ...] | NotSupported | ToldOnce:
     return layout_of_tree(subject, part, _at_rest(subject, part, state))
 
 
@@ -132,12 +132,12 @@ def _undeclared(shown: list[Any], named: list[tuple[str, jax.Array]]) -> tuple[s
     return tuple(found)
 
 
-def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout, ...] | NotSupported | Misdeclared:
+def layout_of_tree(subject: Subject, part: Part, tree: Tree) -> tuple[LeafLayout, ...] | NotSupported | ToldOnce:
     """Where the leaves of one part are placed, in model order; or that the contract declares others."""
     found = dict(in_model_order(leaves(tree), subject.model))
     for said in ("parameters", "computed") if part == "parameters" else (part,):
         if unmatched := subject.case.contract.unmatched(said, found):
-            return Misdeclared(
+            return ToldOnce(
                 f"contract: expected leaves of {said} that match {unmatched}, saw none among {sorted(found)}, or only "
                 f"such as a pattern before it takes: mend the pattern, or leave it out",
                 DECLARED_BY[part],

@@ -26,9 +26,9 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Misdeclared(Failed):
-    """Not seen, because the contract declares what is not there: a fault of one ``clause``, told once. Others cannot be
-    judged before it is mended."""
+class ToldOnce(Failed):
+    """Not seen for a fault of one ``clause``, which tells it: the contract declares what is not there, or a case does
+    not answer. Others cannot be judged before it is mended."""
 
     clause: str
 

@@ -23,7 +23,7 @@ from meshproof.observing.compile_only import observe_compile_only
 from meshproof.observing.compilers import Compiler, default_devices
 from meshproof.observing.flags import observe_flags
 from meshproof.observing.layouts import memories
-from meshproof.observing.members import origin
+from meshproof.observing.members import origin, told
 from meshproof.observing.observation import Outcome
 from meshproof.observing.reading import observe_reading, observe_resumption
 from meshproof.observing.runs import observe_continued, observe_run, observe_second_life
@@ -89,7 +89,7 @@ class Server:
         if request["ask"] == "observation":
             if self.compiler:
                 return compiled(case, self.compiler)
-            return observed(case, [*self.cases.values()], request["checkpoints"])
+            return observed(case, [*self.cases.values()], request.get("checkpoints", True))
         given = pickle.loads(Path(request["given"]).read_bytes())
         if request["ask"] == "flags":
             return flags_seen(case, given, self.compiler)
@@ -108,7 +108,7 @@ def compiled(case: Case, compiler: Compiler) -> Outcome:
     try:
         return observe_compile_only(case, compiler)
     except Exception as error:
-        return Failed(f"no abstract state could be made: {type(error).__name__}: {error} ({origin(error)})")
+        return Failed(f"no abstract state could be made: {told(error)} ({origin(error)})")
 
 
 def flags_seen(case: Case, flags: dict[str, str], compiler: Compiler | None) -> Seen[dict[str, str]]:
@@ -133,11 +133,11 @@ def observed(case: Case, cases: Sequence[Case], checkpoints: bool = True) -> Out
     try:
         return observe(case, cases, checkpoints)
     except Exception as error:
-        told = f"no state could be made: {type(error).__name__}: {error}"
+        why = f"no state could be made: {told(error)} ({origin(error)})"
         has = memories(jax.devices()[0])
         if lacking := sorted(set(case.contract.memory.values()) - set(has)):
-            return NotExercised(f"the device has no {', '.join(lacking)} memory, but {', '.join(has)}; {told}")
-        return Failed(told)
+            return NotExercised(f"the device has no {', '.join(lacking)} memory, but {', '.join(has)}; {why}")
+        return Failed(why)
 
 
 def is_spent(seen: Any) -> bool:

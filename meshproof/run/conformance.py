@@ -29,6 +29,7 @@ from meshproof.report.document import write_report
 from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
 from meshproof.run.progress import SignOfLife, forecast, standard_output
 from meshproof.run.recording import build_report, case_entry
+from meshproof.run.selection import Selection, read_selection
 from meshproof.run.summary import never_exercised, nothing_exercised, write_summary
 from meshproof.targets.flags import flags_set
 
@@ -52,8 +53,8 @@ class Conformance:
         self.remark = ""
         self.sign: SignOfLife | None = None
         self.record: dict[str, Any] | None = None
-        self.checkpoints = True
-        self.observation = cache(lambda case: self.observers[case.target].observation(case.id, self.checkpoints))
+        self.selection = Selection()
+        self.observation = cache(lambda case: self.selection.observe(case, self.observers[case.target]))
         self.flags = flags_set(os.environ)
 
     @cached_property
@@ -179,8 +180,7 @@ class Conformance:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
         """Judge with one BLAS thread: idle ones spin, and take cores from the observing processes."""
-        marks = (item.get_closest_marker("clause") for item in session.items)
-        self.checkpoints = any(mark and mark.args[0].startswith("CKP-") for mark in marks)
+        self.selection = read_selection(session.items)
         with threadpool_limits(1):
             return (yield)
 

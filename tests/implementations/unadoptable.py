@@ -25,6 +25,19 @@ class HidesItsStep(PlainLoop):
         self.train_step = lambda state, batch: jitted(state, batch)
 
 
+class RaisesWhenRead(PlainLoop):
+    """Its step is a property that reads what is not there."""
+
+    @property
+    def train_step(self):
+        """By a slip."""
+        return self.stepp
+
+    @train_step.setter
+    def train_step(self, step):
+        self.step = step
+
+
 class GivesBatchesOnce(PlainLoop):
     """A loader that is used up."""
 

@@ -104,6 +104,10 @@ def test_what_looks_wrong_is_asked_and_not_promised(tmp_path):
     [
         (f"{HOME}.unadoptable:OnNoMesh", "no mesh: the trainer has no member `mesh`, and of the 1 arrays"),
         (f"{HOME}.unadoptable:HidesItsStep", "train_step has no lower(): the step is hidden in Python control flow or"),
+        (
+            f"{HOME}.unadoptable:RaisesWhenRead",
+            "train_step raised AttributeError: 'RaisesWhenRead' object has no attri",
+        ),
         (f"{HOME}.unadoptable:GivesBatchesOnce", "which can be gone through once; expected a list of batches, or"),
         (f"{HOME}.unadoptable:TakesAKey", "train_step(state, batch, key) cannot be called with two"),
         (f"{HOME}.unadoptable:Draws", "two runs of the same three steps differ"),

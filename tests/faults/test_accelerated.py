@@ -159,6 +159,7 @@ def test_a_trainer_that_asks_for_its_devices_is_told_the_targets(told, tmp_path)
     assert (gathered == expected) is told
 
 
+@pytest.mark.thorough
 def test_a_module_that_asks_on_import_is_told_the_targets(tmp_path):
     """As packages do that choose their kernels then. And JAX keeps no program that it could not read again."""
     chosen, kept = ("tests.accelerated.imported", "-k", "bytes_equal"), tmp_path / "kept"

@@ -43,7 +43,7 @@ def written(path):
         pytest.param("PlainLoop", 22, marks=pytest.mark.thorough),
         pytest.param("Averaging", 22, marks=pytest.mark.thorough),
         ("ShardedModules", 24),
-        ("Dropping", 27),
+        pytest.param("Dropping", 27, marks=pytest.mark.thorough),
         pytest.param("Normalising", 22, marks=pytest.mark.thorough),
         ("linen", 28),
     ],

@@ -23,6 +23,7 @@ from meshproof.targets.packages import missing
 from tests.accelerated import CAUGHT_BY, strategies
 from tests.accelerated.modules import Modules
 from tests.faults.test_saboteurs import COMPILED, missed_without
+from tests.selected import parameters
 
 pytestmark = pytest.mark.any_stack
 
@@ -56,8 +57,7 @@ def run_suites(path, implementation, *options, expected, **variables):
 @pytest.fixture(scope="module")
 def report(request, tmp_path_factory):
     """What was found of all faults on a TPU, and on a GPU of those that are asked for there."""
-    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
-    asked = {item.callspec.params["name"] for item in here if item.callspec.params.get("target") == GPU}
+    asked = {each["name"] for each in parameters(request) if each.get("target") == GPU}
     chosen = ["-k", f"v5e or {' or '.join(f'{name}-' for name in sorted(ON_GPUS | asked))}"]
     path = tmp_path_factory.mktemp("accelerated") / "report.json"
     return run_suites(path, "tests.accelerated", *chosen, expected=1)

@@ -16,6 +16,7 @@ import pytest
 from tests import accelerated
 from tests.saboteurs import CAUGHT_BY
 from tests.saboteurs import operations as tables
+from tests.selected import parameters
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "suites").glob("test_*.py"))
@@ -147,9 +148,8 @@ PLANTED = list(map(planted_fault, CAUGHT_BY))
 def failed(request, tmp_path_factory):
     """The failed tests (case, file, clause and message) of one run of the suites on the selected saboteurs."""
     report = tmp_path_factory.mktemp("saboteurs") / "report.json"
-    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
-    planted = [item.callspec.params["planted"] for item in here if "planted" in item.callspec.params]
-    told = {item.callspec.params["strategy"] for item in here if "strategy" in item.callspec.params}
+    planted = [each["planted"] for each in parameters(request) if "planted" in each]
+    told = {each["strategy"] for each in parameters(request) if "strategy" in each}
     names = {"defaults", *told, *(case.partition("-")[0] for case in planted)}
     chosen = ["-k", " or ".join(sorted(names))] if len(planted) < len(CAUGHT_BY) else []
     arguments = ["suites", "--impl", "tests.saboteurs", "-n", "2", "-q", "--tb=no", "--conformance-report", str(report)]

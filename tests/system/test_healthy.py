@@ -8,6 +8,7 @@ import pytest
 
 from meshproof.cases import case_id, load_cases
 from tests.healthy.zoo import FAMILIES, strategies
+from tests.selected import parameters
 
 pytestmark = pytest.mark.any_stack
 
@@ -30,8 +31,7 @@ LACKING = {"COM-9", "NUM-7", "NUM-8"}
 def found(request, tmp_path_factory):
     """The clauses of each trainer that a test was selected for, by status."""
     path = tmp_path_factory.mktemp("healthy") / "report.json"
-    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
-    chosen = " or ".join(sorted({item.callspec.params["name"].partition("@")[0] for item in here}))
+    chosen = " or ".join(sorted({each["name"].partition("@")[0] for each in parameters(request)}))
     command = [sys.executable, "-m", "pytest", "suites", "-q", "--impl", "tests.healthy.zoo", "-k", chosen]
     subprocess.run([*command, "--conformance-report", str(path)], capture_output=True, check=False)
     verdicts = {}

@@ -5,6 +5,7 @@ import pytest
 from tests.healthy import kept, stored
 from tests.implementations import kept as of_kept
 from tests.implementations import stored as of_stored
+from tests.selected import parameters
 from tests.system.test_adapters import run_suites, verdicts
 
 pytestmark = pytest.mark.any_stack
@@ -31,11 +32,9 @@ FAULTS = [judged(module, name) for module in (of_kept, of_stored) for name in mo
 @pytest.fixture
 def found(request):
     """The verdicts on one trainer of a module, which are those of one run of all that this session asks for."""
-    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
-    asked = [item.callspec.params for item in here]
 
     def look(module, name):
-        names = sorted({each["name"] for each in asked if each["module"] is module})
+        names = sorted({each["name"] for each in parameters(request) if each["module"] is module})
         return verdicts(run_suites(module.__name__, "-k", " or ".join(f"{each}-" for each in names)), name)
 
     return look

@@ -265,3 +265,25 @@ def test_what_no_clause_asks_for_is_not_saved():
     trainer = odd(save=save, restore=save)
     assert isinstance(observe(case(trainer), checkpoints=False).training.checkpoints.restored, NotExercised)
     assert "nobody asked" in observe(case(trainer)).training.checkpoints.restored.reason
+
+
+def test_damage_is_observed_of_the_first_of_its_kind():
+    """And of another variant's, whose files may be others: a `restore` that takes a torn file for whole is seen."""
+
+    def save(state, folder):
+        folder.mkdir()
+        np.save(folder / "w.npy", np.asarray(state["w"]))
+
+    def restore(folder):
+        try:
+            return {"w": jnp.asarray(np.load(folder / "w.npy"))}
+        except (OSError, ValueError, EOFError):
+            return {"w": jnp.zeros(())}
+
+    several = [odd(save=save, restore=restore, **more) for more in ({}, {"model": "other"}, {"variant": "ema"})]
+    cases = [case(trainer) for trainer in several]
+    first, other, variant = (observe(each, cases).training.checkpoints for each in cases)
+    for seen in (first, variant):
+        assert "'w'" in next(damaged.difference for damaged in seen.damaged if damaged.difference)
+    assert isinstance(other.damaged, NotExercised) and isinstance(other.background.whole, NotExercised)
+    assert other.restored.passed and other.continued.passed

@@ -48,6 +48,12 @@ class Case:
         """Whether its target is a chip that is not here, for which nothing can be run."""
         return self.target not in HOST
 
+    @cached_property
+    def kept_by(self) -> tuple[str, str, tuple[bool, ...]]:
+        """Its target, its framework, and which members save and restore it."""
+        members = ("save", "save_async", "restore")
+        return self.target, self.strategy.framework, tuple(has_member(self.strategy, member) for member in members)
+
     @property
     def is_own_judge(self) -> bool:
         """Whether its numbers must be those of its own run on one device, for it brings no other truth."""
@@ -209,15 +215,11 @@ def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
     """Whether it is the first case of its strategy, or of its variant, among those of its framework that save and
     restore as it does. What reads and writes files is one and the same code for the others."""
 
-    def kind(of: Case) -> tuple[str, str, tuple[bool, ...]]:
-        members = ("save", "save_async", "restore")
-        return of.target, of.strategy.framework, tuple(has_member(of.strategy, member) for member in members)
-
     def first(member: str) -> Case:
         own = getattr(case.strategy, member, "")
         return next((each for each in alike if getattr(each.strategy, member, "") == own), case)
 
-    alike = [each for each in cases if kind(each) == kind(case)]
+    alike = [each for each in cases if each.kept_by == case.kept_by]
     return case in (first("name"), first("variant"))
 
 

@@ -1,5 +1,7 @@
 """A layout says where values are, not which."""
 
+from functools import cache
+
 import pytest
 
 from meshproof.cases import has_member
@@ -23,8 +25,9 @@ def alike(case, cases):
     ]
 
 
+@cache
 def shapes(case):
-    """Of the canonical parameters, by path."""
+    """Of the canonical parameters, by path: to know them, all values are drawn."""
     return {path: value.shape for path, value in leaves(case.strategy.truth.initial_parameters())}
 
 

@@ -18,10 +18,11 @@ START = 10.0
 """Seconds until the first case is under way: imports, and devices."""
 
 EVERY = 0.25
-"""Seconds between two looks."""
+"""Seconds between two looks, for a terminal."""
 
 SILENCE = 60.0
-"""Seconds without a verdict after which a log says what is being observed: a large program compiles for minutes."""
+"""Seconds without a verdict after which a log says what is being observed: a large program compiles for minutes. There
+twenty looks are enough: each reads a directory of hundreds of files."""
 
 
 def forecast(cases: int, tests: int, workers: int, warm: bool, accelerated: bool = False) -> str:
@@ -72,7 +73,7 @@ class SignOfLife:
 
     def run(self) -> None:
         """Until `stop`."""
-        while not self.over.wait(EVERY):
+        while not self.over.wait(EVERY if self.terminal else SILENCE / 20):
             told, working = self.line()
             if self.terminal:
                 self.write(f"\r\x1b[K{told}")

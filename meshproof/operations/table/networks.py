@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import erf
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import erf
 
 from meshproof.operations import Operand, Operation, normal
 
@@ -65,7 +66,7 @@ NETWORKS = (
         "gelu",
         lambda x: jax.nn.gelu(x, approximate=False),
         (X,),
-        lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
+        lambda x: x * (1 + np.vectorize(erf)(x / np.sqrt(2))) / 2,
         exact=False,
     ),
     Operation(

@@ -41,13 +41,13 @@ def test_evaluation_equals_truth(observation, evaluation_of, judge):
     parameters = nest(judge.see(observation.training.steps)[-1].parameters)
     true = evaluation_of(parameters)
     judge.clear(
-        f"{name}: expected a count of {true.count} examples, saw {count}"
+        f"{name}: expected a count of {true.count}, saw {count}"
         for name, (_, count) in seen.items()
         if count != true.count
     )
     if true.doubtful:
-        doubtful = f"rounding may change the class of {true.doubtful} of {true.count} examples; use other data"
+        doubtful = f"rounding may change {true.doubtful} of {true.count} predictions; use other data"
         judge.fail([f"the accuracy cannot be judged exactly: {doubtful}"])
-    source = f"truth, over {true.count} examples"
-    judge.equal("counted as correct", seen["correct"][0], true.correct, "examples", source)
+    source = f"truth, over {true.count}"
+    judge.equal("counted as correct", seen["correct"][0], true.correct, "predictions", source)
     judge.numbers([judge_loss(seen["loss"][0], true.loss, true.deviation, "summed loss")])

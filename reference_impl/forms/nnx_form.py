@@ -180,18 +180,22 @@ class NnxForm(Form):
     def forward(self, model: nnx.Module, batch: Batch) -> jax.Array:
         """The loss of the global batch; parameters are constrained to their compute layout first."""
         with jax.named_scope("forward"):
-            graph, parameters, rest = nnx.split(model, nnx.Param, ...)
-            in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.compute.specs(self.network.axes))
-            drawn = {"step": batch["step"]} if "step" in batch else {}
+            return self.network.loss_of(self.outputs(model, batch), batch)
 
-            def apply(in_use: Tree, x: jax.Array) -> jax.Array:
-                nnx.replace_by_pure_dict(parameters, in_use)
-                module = nnx.merge(graph, parameters, rest)
-                outputs = module(x, Annotated(self.page.compute), **drawn)
-                nnx.update(model, nnx.state(module, nnx.RngState))
-                return outputs  # type: ignore[no-any-return]
+    def outputs(self, model: nnx.Module, batch: Batch) -> jax.Array:
+        """Those of the model, computed with its compute layout."""
+        graph, parameters, rest = nnx.split(model, nnx.Param, ...)
+        in_use = with_sharding_constraint(nnx.to_pure_dict(parameters), self.page.compute.specs(self.network.axes))
+        drawn = {"step": batch["step"]} if "step" in batch else {}
 
-            return self.network.loss_of(self.network.applied(apply)(in_use, batch["x"]), batch)
+        def apply(in_use: Tree, x: jax.Array) -> jax.Array:
+            nnx.replace_by_pure_dict(parameters, in_use)
+            module = nnx.merge(graph, parameters, rest)
+            outputs = module(x, Annotated(self.page.compute), **drawn)
+            nnx.update(model, nnx.state(module, nnx.RngState))
+            return outputs  # type: ignore[no-any-return]
+
+        return self.network.applied(apply)(in_use, batch["x"])
 
     def loss_and_gradients(self, model: nnx.Module, batch: Batch) -> tuple[jax.Array, nnx.State]:
         """The loss, and its gradients in their storage layout."""

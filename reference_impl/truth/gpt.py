@@ -11,12 +11,12 @@ Every layer returns its output and its pullback: from the output's gradient to t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 
 import numpy as np
 
-from meshproof.contract import Batch, ReferenceTrajectory, Tree
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
 
 from .data import draw_bell, draw_chains
 from .judge import ModelTruth, check_labels
@@ -117,6 +117,21 @@ class GPTTruth(ModelTruth):
         """As every truth; with dropout each batch is told how many steps were taken before it."""
         numbered = [{**batch, "step": np.int32(step)} for step, batch in enumerate(batches)]
         return super().train(parameters, numbered if self.dropout else batches)
+
+    @property
+    def whole(self) -> GPTTruth:
+        """The truth of the same network without dropout."""
+        return replace(self, dropout=0.0)
+
+    def evaluate(self, parameters: Tree, batches: Sequence[Batch]) -> Evaluation:
+        """As every truth, of tokens; nothing is dropped."""
+        return super(GPTTruth, self.whole).evaluate(parameters, batches)
+
+    def logits(self, parameters: Values, x_BxT: np.ndarray) -> Rounded:
+        """The outputs (B, T, V); nothing is dropped."""
+        h_NxD, _ = self.whole.stream(parameters, x_BxT.ravel(), 0)
+        h_NxD, _ = layer_norm(parameters, "norm", h_NxD)
+        return reshape(h_NxD @ parameters["token_embedding/embedding"].T, (*x_BxT.shape, self.vocab))
 
     def loss_and_gradients(
         self, parameters: Values, batch: Mapping[str, np.ndarray], lean: float = 0

@@ -48,7 +48,7 @@ class ModelTruth(ABC):
         """The scalar mean loss and every parameter's gradient, in the parameters' order; ``lean`` as in `rounding`."""
 
     def logits(self, parameters: Values, x: np.ndarray) -> Rounded:
-        """The outputs (B, C) for a batch of inputs, for models that classify."""
+        """The outputs (B, C) or (B, T, V) for a batch of inputs, for models that classify."""
         raise NotImplementedError(f"{type(self).__name__} has no logits to evaluate: evaluate a model that classifies")
 
     def initial_parameters(self) -> Tree:
@@ -67,17 +67,17 @@ class ModelTruth(ABC):
         return train(self.checked_parameters(parameters), batches, self.loss_and_gradients, self.optimizer)
 
     def evaluate(self, parameters: Tree, batches: Sequence[Batch]) -> Evaluation:
-        """The totals over batches of any sizes, for models that classify. Raises as `train` does."""
+        """The totals over batches of any sizes, for models that classify examples or tokens. Raises as `train` does."""
         values = {path: exact(value) for path, value in self.checked_parameters(parameters).items()}
         loss, correct, doubtful, count = exact(0), 0, 0, 0
         for number, batch in enumerate(batches):
             self.check_batch(batch, number)
             mean, _ = self.loss_and_gradients(values, batch)
             likeliest_BxC, chance_BxC = contest(self.logits(values, batch["x"]))
-            loss = loss + mean * len(batch["y"])
+            loss = loss + mean * np.size(batch["y"])
             correct += int((likeliest_BxC.argmax(-1) == batch["y"]).sum())
             doubtful += int(chance_BxC.any(-1).sum())
-            count += len(batch["y"])
+            count += np.size(batch["y"])
         return Evaluation(float(loss.value), float(np.sqrt(loss.variance)), correct, doubtful, count)
 
     def checked_parameters(self, parameters: Tree) -> dict[str, np.ndarray]:

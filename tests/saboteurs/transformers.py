@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 
 from reference_impl.compat import BARRIERS_HOLD
+from reference_impl.evaluation import totals
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.drawing import Drawing, NnxCounting
 from reference_impl.forms.layouts import Annotated
@@ -117,6 +118,15 @@ class TrainsInEval(NnxCounting):
         return model
 
 
+class EvaluatesInTraining(NnxCounting):
+    """An evaluation that drops as training does: nobody called ``eval``."""
+
+    @cached_property
+    def totals(self) -> Any:
+        """Of a model as it was trained."""
+        return self.compile(lambda state, batch: totals(self.outputs(nnx.clone(state[0]), batch), batch), nnx.jit)
+
+
 def with_dropout(network: GPT) -> Any:
     """The form of a language model that draws, trained by Adam."""
     return lambda page, axes, _: Drawing(page, axes, Adam(), network, variant="dropout", batch_size=16)
@@ -145,6 +155,8 @@ form = with_dropout(DrawsPerDevice(blocks=1, dropout=0.1))
 plant("draws_per_device", form, data_parallel.PAGE, DATA, "NUM-9", "NUM-2", "NUM-4")
 counting = {"network": FlaxGPT(blocks=1, dropout=0.1), "variant": "dropout", "batch_size": 16}
 plant("forgets_its_calls", partial(ForgetsItsCalls, **counting), fsdp_tensor_parallel.PAGE, BOTH, "NUM-3", "NUM-9")
+plant("healthy_counting", partial(NnxCounting, **counting), fsdp_tensor_parallel.PAGE, BOTH)
+plant("evaluates_in_training", partial(EvaluatesInTraining, **counting), fsdp_tensor_parallel.PAGE, BOTH, "MSK-1")
 plant("trains_in_eval", partial(TrainsInEval, **counting), fsdp_tensor_parallel.PAGE, BOTH, "NUM-2", "NUM-4")
 plant("healthy_slim_gpt", of_gpt(JaxForm, SLIM), fsdp.PAGE, PAIR)
 in_vain = () if BARRIERS_HOLD else ("MEM-6",)

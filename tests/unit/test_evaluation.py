@@ -8,27 +8,30 @@ import pytest
 from meshproof.contract import leaves
 from meshproof.observing.evaluations import evaluation_set
 from reference_impl.evaluation import NO_CLASS, padded, totals
-from reference_impl.truth import CNNTruth, MLPTruth
+from reference_impl.truth import CNNTruth, FlaxGPTTruth, GPTTruth, MLPTruth
 from reference_impl.truth.rounding import exact
 
 MLP = MLPTruth((5, 7, 6, 4), seed=3)
 CNN = CNNTruth(size=4, channels=(2, 3, 4), classes=5, seed=2)
+GPT = {"vocab": 11, "length": 3, "embed": 8, "heads": 2, "head_dim": 4, "mlp": 16, "blocks": 1, "dropout": 0.3}
 
 
-@pytest.mark.parametrize("truth", [MLP, CNN], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("truth", [MLP, CNN, GPTTruth(**GPT), FlaxGPTTruth(**GPT)], ids=["mlp", "cnn", "gpt", "flax"])
 def test_truths_totals_are_those_of_its_logits(truth):
-    """Over batches of 6 and 2 examples, the summed cross-entropy and the right arg-maxes are those of eight logits."""
+    """Over batches of 6 and 2 examples, the summed cross-entropy and the right arg-maxes are those of eight logits, or
+    of those of each token. Nothing is dropped."""
     batches = evaluation_set(truth.batches(2, 6))
     assert [len(batch["y"]) for batch in batches] == [6, 2]
     parameters = truth.initial_parameters()
     values = {path: exact(leaf) for path, leaf in leaves(parameters)}
-    logits = np.concatenate([truth.logits(values, batch["x"]).value for batch in batches])
-    labels = np.concatenate([batch["y"] for batch in batches])
-    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(8), labels]
+    of_each = [truth.logits(values, batch["x"]).value for batch in batches]
+    logits = np.concatenate([each.reshape(-1, each.shape[-1]) for each in of_each])
+    labels = np.concatenate([batch["y"].ravel() for batch in batches])
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(labels)), labels]
     seen = truth.evaluate(parameters, batches)
     assert seen.loss == pytest.approx(losses.sum(), rel=1e-12)
     assert 0 < seen.deviation < 1e-5 * seen.loss
-    assert (seen.correct, seen.doubtful, seen.count) == ((logits.argmax(1) == labels).sum(), 0, 8)
+    assert (seen.correct, seen.doubtful, seen.count) == ((logits.argmax(1) == labels).sum(), 0, len(labels))
 
 
 def test_examples_between_two_classes_are_doubtful():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.linen_form import LinenForm
-from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap
+from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap, ScoredLinenPmap
 from reference_impl.models.mlp import MLP
 from reference_impl.strategies import (
     data_parallel,
@@ -40,5 +40,6 @@ def cases() -> Iterator[Form]:
         yield LinenForm(page, axes, Momentum())
     yield JaxPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum())
     yield LinenPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum())
+    yield ScoredLinenPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum(), variant="accuracy")
     for form in (JaxForm, LinenForm):
         yield form(data_tensor_parallel.PAGE, {"data": 2, "model": 4}, Momentum(), WIDE, variant="wide")

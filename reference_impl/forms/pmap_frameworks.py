@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from inspect import signature
 from typing import Any
@@ -13,12 +14,14 @@ from flax import jax_utils, nnx
 from flax import linen as nn
 from flax.training import train_state
 
-from meshproof.contract import Tree
+from meshproof.contract import Batch, Contract, Tree
 from reference_impl import optimizers
 from reference_impl.forms import linen_form, nnx_form
 from reference_impl.forms.base import TrainState, abstract_key
 from reference_impl.forms.pmap import AXIS, Opened, PerDevice, Pmap
 from reference_impl.models.layout import Layout
+from reference_impl.page import Local
+from reference_impl.truth import ScoredMLPTruth
 
 NAMED = {"axis_name": AXIS} if "axis_name" in signature(jax_utils.replicate).parameters else {}
 """Flax before 0.12.7 takes no axis name: its copies are sharded differently from what ``pmap`` of JAX 0.8 returns."""
@@ -136,3 +139,43 @@ class LinenPmap(Pmap):
     def canonical(self, state: train_state.TrainState) -> tuple[Tree, Tree]:
         """Both are in the state."""
         return state.params, optimizers.canonical(self.optimizer, state.opt_state)
+
+
+class ScoredLinenPmap(LinenPmap):
+    """A step that tells the accuracy of its batch, which ``has_aux`` takes out of the function that is differentiated.
+
+    It is averaged with the loss and the gradients: what is left out there is that of one device.
+    """
+
+    @property
+    def truth(self) -> ScoredMLPTruth:
+        """That of the model, and the accuracy of each step."""
+        return ScoredMLPTruth(**vars(super().truth))
+
+    @cached_property
+    def contract(self) -> Contract:
+        """As of every form, but that a step reduces two metrics."""
+        contract = super().contract
+        step = (
+            line if line.payload != "metrics" else replace(line, bytes=2 * line.bytes) for line in contract.step or ()
+        )
+        return replace(contract, step=tuple(step))
+
+    def local(self, state: train_state.TrainState) -> tuple[Local, Any]:
+        """What one device computes of its examples, and its parameters."""
+        apply, parameters = self.opened(state)
+
+        def scored(parameters: Tree, batch: Batch) -> tuple[jax.Array, jax.Array]:
+            logits_BxC = apply(parameters, batch["x"])
+            return self.network.loss_of(logits_BxC, batch), (logits_BxC.argmax(-1) == batch["y"]).mean()
+
+        def loss(parameters: Tree, batch: Batch) -> jax.Array:
+            return scored(parameters, batch)[0]
+
+        return Local(loss, jax.value_and_grad(scored, has_aux=True), self.network.count), parameters
+
+    def step(self, state: train_state.TrainState, batch: Batch) -> tuple[Any, dict[str, jax.Array]]:
+        """The train step as one device sees it."""
+        (loss, accuracy), gradients = self.loss_and_gradients(state, batch)
+        with jax.named_scope("optimizer"):
+            return self.update(state, gradients), {"loss": loss, "accuracy": accuracy}

@@ -9,6 +9,7 @@ from .mlp import Loss, MLPTruth
 from .moe import MoETruth
 from .optimizers import Adam, AveragedMomentum, Momentum, Optimizer
 from .scanned_gpt import StackedGPTTruth
+from .scored import ScoredMLPTruth
 
 __all__ = [
     "Adam",
@@ -23,5 +24,6 @@ __all__ = [
     "ModelTruth",
     "Momentum",
     "Optimizer",
+    "ScoredMLPTruth",
     "StackedGPTTruth",
 ]

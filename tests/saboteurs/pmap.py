@@ -11,10 +11,11 @@ from jax.lax import pmean, psum
 
 from reference_impl.evaluation import NO_CLASS
 from reference_impl.forms.evaluated import EvaluatedForm
-from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap
+from reference_impl.forms.pmap_frameworks import JaxPmap, LinenPmap, ScoredLinenPmap
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers.masking import Masked
 from reference_impl.strategies import data_parallel, data_parallel_pmap
+from reference_impl.strategies.data_parallel_shard_map import average
 from tests.saboteurs.modifiers import Even
 from tests.saboteurs.planting import DATA, plant
 
@@ -34,6 +35,13 @@ def sums_gradients(local: Any, parameters: Any, batch: Any) -> Any:
 def averages_gradients(local: Any, parameters: Any, batch: Any) -> Any:
     """The tutorials' ``pmean``, of masked means: a device counts alike, however few its examples."""
     return pmean(local.loss_and_gradients(parameters, batch), "data")
+
+
+def scores_alone(local: Any, parameters: Any, batch: Any) -> Any:
+    """A step that reports the accuracy of the first device's examples."""
+    (loss, accuracy), gradients = local.loss_and_gradients(parameters, batch)
+    loss, gradients = average((loss, gradients), local.count(batch))
+    return (loss, accuracy), gradients
 
 
 def averages_means(local_totals: Any) -> Any:
@@ -89,6 +97,10 @@ for name, harm, clauses in (
     ("mean_of_means", {"evaluate": averages_means}, ("MSK-1",)),
 ):
     plant(name, JaxPmap, data_parallel_pmap.PAGE, DATA, *clauses, **harm)
+plant("healthy_scored_pmap", ScoredLinenPmap, data_parallel_pmap.PAGE, DATA)
+plant(
+    "accuracy_of_one_device", ScoredLinenPmap, data_parallel_pmap.PAGE, DATA, "NUM-4", loss_and_gradients=scores_alone
+)
 plant("pmap_examples_dealt_out", DealsExamples, data_parallel_pmap.PAGE, DATA, "SHD-4", "ERR-2")
 plant("pmap_unguarded", Unguarded, data_parallel_pmap.PAGE, DATA, "ERR-1")
 plant("replicas_under_another_name", ReplicatesByDefault, data_parallel_pmap.PAGE, DATA, "CMP-1")

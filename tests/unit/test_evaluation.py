@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshproof.contract import leaves
+from meshproof.contract import leaves, nest
 from meshproof.observing.evaluations import evaluation_set
 from reference_impl.evaluation import NO_CLASS, padded, totals
-from reference_impl.truth import CNNTruth, FlaxGPTTruth, GPTTruth, MLPTruth
+from reference_impl.truth import CNNTruth, FlaxGPTTruth, GPTTruth, MLPTruth, ScoredMLPTruth
 from reference_impl.truth.rounding import exact
 
 MLP = MLPTruth((5, 7, 6, 4), seed=3)
@@ -40,6 +40,22 @@ def test_examples_between_two_classes_are_doubtful():
     for leaf in parameters["dense_2"].values():
         leaf[..., :] = leaf[..., :1]
     assert MLP.evaluate(parameters, MLP.batches(1, 6)).doubtful == 6
+
+
+def test_a_step_has_the_accuracy_of_the_state_before_it():
+    """As an evaluation has it; and it may be off by what is doubtful."""
+    truth = ScoredMLPTruth(**vars(MLP))
+    start, batches = truth.initial_parameters(), truth.batches(3, 6)
+    trained = truth.train(start, batches)
+    after = [{path: np.float32(leaf) for path, leaf in step.parameters.items()} for step in trained.value.steps]
+    expected = [
+        truth.evaluate(nest(held), [batch]) for held, batch in zip([dict(leaves(start)), *after], batches, strict=False)
+    ]
+    assert [step.metrics["accuracy"] for step in trained.value.steps] == [seen.correct / 6 for seen in expected]
+    assert all(step.metrics["accuracy"] < 1e-6 for step in trained.rounding.steps)
+    for leaf in start["dense_2"].values():
+        leaf[..., :] = leaf[..., :1]
+    assert truth.train(start, batches).rounding.steps[0].metrics["accuracy"] > 0.99
 
 
 def test_padding_weighs_nothing():

@@ -22,8 +22,8 @@ ANY_STACK = {
     "expected_failures html_in_browser interrupted plan_command plan_verified plots_command plugin "
     "real_runs run_faults timing_plugin upgrade",
     "unit": "baselines children compare compare_speed dependencies documents environments "
-    "expectations_update files html language progress ratios report_damage saved_runs spec unjudged witness workers "
-    "yardstick",
+    "expectations_update files html judge language progress ratios report_damage saved_runs spec unjudged witness "
+    "workers yardstick",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",
     "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations realised replica_groups speed",

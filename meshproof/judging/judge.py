@@ -18,6 +18,9 @@ from meshproof.observing.seen import Failed, NotExercised, NotSupported, Seen, T
 
 T = TypeVar("T")
 
+LONGEST = 500
+"""Characters of a clause that a failure shows: what a stranger reads before he wants to know what was seen."""
+
 
 class Judge:
     """Judges one test. Every method either returns, or records a status and ends the test.
@@ -131,7 +134,8 @@ class Judge:
         lines = "\n".join(f"  - {problem}".replace("\n", "\n  ") for problem in shown)
         what = f"{how} {self.record.case}" if self.record.case else how.rpartition(" ")[0]
         pytest.fail(
-            f"{self.record.clause} {what}: {self.record.statement}\n{self._case()}{lines}\nrun it alone: {self.alone}",
+            f"{self.record.clause} {what}: {brief(self.record.statement)}\n"
+            f"{self._case()}{lines}\nrun it alone: {self.alone}",
             pytrace=False,
         )
 
@@ -144,3 +148,10 @@ class Judge:
         variant = f", variant {strategy.variant}" if getattr(strategy, "variant", "") else ""
         names = f"strategy {strategy.name}, framework {strategy.framework}, model {strategy.model}{variant}"
         return f"{names}, mesh {mesh}, target {self.case.target}\n"
+
+
+def brief(statement: str) -> str:
+    """A clause, or of a long one the sentences that fit; the rest of its explanation is in SPEC.md."""
+    if len(statement) <= LONGEST:
+        return statement
+    return f"{statement[:LONGEST].rpartition('. ')[0]}. More in SPEC.md.)"

@@ -1,4 +1,4 @@
-"""Pipelines: every schedule, on stages alone and with the other axes; and one with too few microbatches."""
+"""Pipelines: every schedule, on stages alone and with the other axes; of NNX modules; with too few microbatches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 
 from reference_impl.forms.base import Form
-from reference_impl.forms.pipelined import Pipelined
+from reference_impl.forms.pipelined import NnxPipelined, Pipelined
 from reference_impl.strategies import (
     parallel_3d,
     parallel_3d_fsdp,
@@ -25,6 +25,7 @@ def cases() -> Iterator[Form]:
     """With eight microbatches, also without JAX's check of what varies; and with two, which is warned of."""
     for page in (pipeline_gpipe.PAGE, pipeline_1f1b.PAGE, pipeline_zero_bubble.PAGE, pipeline_interleaved.PAGE):
         yield Pipelined(page, STAGES, Momentum())
+    yield NnxPipelined(pipeline_gpipe.PAGE, STAGES, Momentum())
     yield Pipelined(pipeline_tensor_parallel.PAGE, SPLIT_STAGES, Momentum())
     for page in (parallel_3d.PAGE, parallel_3d_fsdp.PAGE):
         yield Pipelined(page, CUBE, Momentum())

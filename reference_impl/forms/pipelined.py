@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from reference_impl.forms.base import TrainState
 from reference_impl.forms.manual import ShardMapped
 from reference_impl.forms.pipeline import STAGE
 from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.models.stacked_mlp_nnx import NnxStackedMLP
 from reference_impl.page import PipelinePage
 from reference_impl.theory.communication import PipelineTraffic
 from reference_impl.theory.schedules import Schedule, forward_only
@@ -117,3 +118,12 @@ class Pipelined(ShardMapped):
             "parameters": state.parameters,
             "optimizer_state": optimizers.canonical(self.optimizer, state.optimizer),
         }
+
+
+@dataclass(frozen=True)
+class NnxPipelined(Pipelined):
+    """The same of NNX modules."""
+
+    framework: ClassVar[str] = "nnx"
+
+    network: StackedMLP = field(default_factory=NnxStackedMLP)

@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import numpy as np
+from jax._src.core import pvary_p
+from jax.experimental.key_reuse._core import key_reuse_signatures
+from jax.extend.core.primitives import copy_p
 
 from meshproof.contract import Batch, leaves
 from meshproof.observing.key_streams import Drawn, drawn
@@ -225,18 +229,23 @@ def _reused(subject: Subject) -> tuple[str, ...]:
     steps = [lambda state, batch: state_and_metrics(strategy.train_step(state, batch))[1]]
     steps += [strategy.loss] if subject.has("loss") else []
     for step in steps:
-        said = _reuse(step, state, batch)
+        said = reused_key(step, state, batch)
         # What a step makes by PRNGKey has a type, too. JAX keeps traces by precision, and not by the type of keys.
         with jax.enable_custom_prng(True), jax.default_matmul_precision("highest"):
-            said = said or _reuse(step, with_typed_keys(state), batch)
+            said = said or reused_key(step, with_typed_keys(state), batch)
         if said:
             return (said,)
     return ()
 
 
-def _reuse(step: Callable[..., Any], state: Any, batch: Any) -> str:
-    """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing."""
-    with jax.debug_key_reuse(True), warnings.catch_warnings():
+def reused_key(step: Callable[..., Any], state: Any, batch: Any) -> str:
+    """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing.
+
+    JAX 0.12 takes the cast of a key that all devices have, for a ``fold_in`` of the device's number in ``shard_map``,
+    for a use of it; here it hands the key on, as a copy does.
+    """
+    handed_on = {pvary_p: key_reuse_signatures[copy_p]}
+    with jax.debug_key_reuse(True), warnings.catch_warnings(), patch.dict(key_reuse_signatures, handed_on):
         warnings.simplefilter("ignore")  # of keys without a type, which nobody but this asked for
         try:
             jax.make_jaxpr(step)(state, batch)

@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from meshproof.observing.draws import reused_key
 from meshproof.observing.key_streams import (
     Draw,
     again,
@@ -142,3 +143,21 @@ def test_what_cannot_be_followed_is_said():
     asks = drawn(Masks(lambda key: jax.random.wrap_key_data(key)), state | {"key": jax.random.PRNGKey(0)}, [batch])
     assert isinstance(asks, NotSupported)
     assert asks.reason.startswith("its step takes no keys of another type: ")
+
+
+@pytest.mark.parametrize(("layers", "is_reused"), [((0, 1), False), ((None, None), True)], ids=["folded", "shared"])
+def test_a_key_that_devices_share_is_used_once_for_each_fold(layers, is_reused):
+    """A helper folds in the device, and then the layer, of a key that all devices have; or it draws by that key."""
+
+    def dropped(key, layer, x):
+        if layer is not None:
+            key = jax.random.fold_in(jax.random.fold_in(key, jax.lax.axis_index("data")), layer)
+        return x * jax.random.bernoulli(key, 0.5, x.shape)
+
+    def local(key, x):
+        return dropped(key, layers[1], dropped(key, layers[0], x))
+
+    mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("data",))
+    step = jax.shard_map(local, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
+    said = reused_key(step, jax.random.key(0), jnp.ones(8))
+    assert bool(said) == is_reused

@@ -38,6 +38,9 @@ from meshproof.run.compile_cache import open_cache
 Act = Literal["save", "restore"]
 NAMES = ("the saved state", "the restored state")
 
+OWN = "state"
+"""What comes before the paths of a state's own leaves, as in ``state['step']``."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -69,7 +72,7 @@ def main(
         file, folder = answers / f"{quote(case.id, safe='')}.json", checkpoints / quote(case.id, safe="")
         if file.exists() or (selected and not selected.evaluate(named_in(case))):
             continue
-        write(file, Answer(case.id, True, f"the process that should {act} it died, or did not answer in time", True))
+        write(file, Answer(case.id, True, f"the process that should {act} it ended, or did not answer in time", True))
         write(file, answer(case, folder, {"save": save, "restore": restore}[act]))
         print(case.id, flush=True)
         drop_programs()
@@ -107,6 +110,8 @@ def save(subject: Subject, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # of a run that broke off
     folder.mkdir(parents=True)
     subject.strategy.save(state, folder / "checkpoint")
+    if not any(folder.iterdir()):
+        raise FileNotFoundError(f"save left nothing at {folder}/checkpoint, expected the checkpoint there")
     replace_pickle(folder / "state.pickle", numbers(subject, state))
 
 
@@ -114,21 +119,27 @@ def restore(subject: Subject, folder: Path) -> str | None:
     """What differs in the restored state, from the saved one in numbers, and in layout from that after ``init``."""
     state = subject.strategy.restore(folder / "checkpoint")
     saved: Leaves = pickle.loads((folder / "state.pickle").read_bytes())
-    verdict = bitwise(saved, numbers(subject, state), "state", NAMES)
+    restored = numbers(subject, state)
+    named_otherwise = {path for path in saved.keys() ^ restored.keys() if path.startswith(OWN)}
+    one, other = ({path: of[path] for path in of if path not in named_otherwise} for of in (saved, restored))
+    verdict = bitwise(one, other, "state", NAMES)
     displaced = moved(layout_of(abstract(subject.strategy)), layout_of(state))
     return "\n".join([*([] if verdict.passed else [str(verdict)]), *displaced]) or None
 
 
 def numbers(subject: Subject, state: Any) -> Leaves:
-    """A state's numbers by path: by those of its canonical trees, for a stack may name the state's own otherwise."""
+    """A state's numbers by path: those of its canonical trees, then all others, which a stack may name otherwise."""
     if not (subject.has("parameters") and subject.has("optimizer_state")):
         return values_of(state, ())
     parts = [part for part in ("parameters", "optimizer_state", "auxiliary") if subject.has(part)]
-    return {
-        f"{part}/{path}": value
-        for part in parts
-        for path, value in subject.host(subject.tree(part, state)).items()  # type: ignore[arg-type]
-    }
+    trees = {part: subject.tree(part, state) for part in parts}  # type: ignore[arg-type]
+    canonical = {f"{part}/{path}": value for part, tree in trees.items() for path, value in subject.host(tree).items()}
+    told = {id(leaf) for tree in trees.values() for leaf in jax.tree.leaves(tree)}
+    own = values_of(state, ())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if id(leaf) in told:
+            own.pop(jax.tree_util.keystr(path), None)
+    return canonical | {f"{OWN}{path}": value for path, value in own.items()}
 
 
 if __name__ == "__main__":

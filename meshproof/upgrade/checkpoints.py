@@ -18,7 +18,10 @@ from meshproof.installation import import_path
 from meshproof.upgrade.runs import COLLECTING, SHOWN, RunError, compiled_folder
 
 SIDES = ("from", "to")
-NONE = "no strategy has save and restore on both, or -k names none that has"
+NONE = (
+    "no strategy has save and restore on both, or -k names none that has: it chooses among the tests of CKP-1, whose "
+    "names are checkpoints_restore_bitwise and the case's id"
+)
 
 WHOLE = "whole"
 """A file in the folder of answers, where every case has one."""
@@ -67,11 +70,12 @@ class Exchange:
             if json.loads(file.read_text(encoding="utf-8"))["begun"]:
                 file.unlink()
         while not (answers / WHOLE).exists():
-            known = len(list(answers.glob("*.json")))
+            known = set(answers.glob("*.json"))
             said, code = self._run(environment, [act, self.implementation, str(folder), str(answers)])
-            if code == 0:
+            asked = set(answers.glob("*.json")) - known
+            if code == 0 and not any(json.loads(file.read_text(encoding="utf-8"))["begun"] for file in asked):
                 (answers / WHOLE).touch()
-            elif len(list(answers.glob("*.json"))) == known:
+            elif not asked:
                 printed = "\n".join(said)
                 raise RunError(f"{environment.python}: no checkpoint to {act}, exit code {code}:\n{printed}")
         found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(answers.glob("*.json"))]
@@ -108,22 +112,30 @@ def exchange_both(
     for side, environment in zip(SIDES, environments, strict=True):
         say(f"checkpoints are saved by --{side}")
         saved.append(exchange.save(environment, folder / side))
-    differences: list[Difference] = []
+    differences = list(_unsaved(*(each.problems for each in saved)))
     same = 0
     for of, by in ((0, 1), (1, 0)):
         say(f"those of --{SIDES[of]} are restored by --{SIDES[by]}")
         restored = exchange.restore(environments[by], folder / SIDES[of], folder / f"restored_by_{SIDES[by]}")
         differences += _differences(restored.problems, of)
         same += restored.right
+    unsaved = saved[0].problems.keys() & saved[1].problems.keys()
     reason = None
-    if not (same or differences):
-        told = [
-            f"--{side} could not save {case}: {why}"
-            for side, each in zip(SIDES, saved, strict=True)
-            for case, why in each.problems.items()
-        ]
-        reason = f"no checkpoint was saved by one stack and restored by the other; {told[0] if told else NONE}"
+    if unsaved:
+        case = min(unsaved)
+        more = f" (and of {len(unsaved) - 1} more)" if len(unsaved) > 1 else ""
+        reason = f"no checkpoint of {case} could be saved by either stack{more}: {saved[0].problems[case]}"
+    elif not (same or differences):
+        reason = f"no checkpoint was saved by one stack and restored by the other; {NONE}"
     return Answered(tuple(differences), same, reason)
+
+
+def _unsaved(old: dict[str, str], new: dict[str, str]) -> Iterator[Difference]:
+    """What one stack saves, and the other does not."""
+    for case in new.keys() - old.keys():
+        yield Difference("regressed", "checkpoint", case, f"CKP-4, saved by --{SIDES[1]}", "a checkpoint", new[case])
+    for case in old.keys() - new.keys():
+        yield Difference("changed", "checkpoint", case, f"CKP-4, saved by --{SIDES[0]}", old[case], "a checkpoint")
 
 
 def _differences(problems: dict[str, str], of: int) -> Iterator[Difference]:

@@ -4,12 +4,15 @@
 """
 
 import os
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.linen_form import LinenForm
 from reference_impl.lifecycle import checkpointing
 from reference_impl.strategies import fsdp
 from reference_impl.truth import Momentum
@@ -64,6 +67,14 @@ class Displaces(KnowsWhoSaved):
         return jax.device_put(state, self.on_mesh(PartitionSpec()))
 
 
+class ForgetsItsStep(KnowsWhoSaved, LinenForm):
+    """A counter that stands in no canonical tree."""
+
+    def otherwise(self, state):
+        """From the beginning."""
+        return state.replace(step=jax.numpy.zeros_like(state.step))
+
+
 class Dies(KnowsWhoSaved):
     """A crash."""
 
@@ -72,21 +83,40 @@ class Dies(KnowsWhoSaved):
         os.abort()
 
 
+class Ends(KnowsWhoSaved):
+    """A handler of a signal that ends the process as if all were well."""
+
+    def otherwise(self, state):
+        """Without a word."""
+        os._exit(0)
+
+
+class SavesElsewhere(JaxForm):
+    """A folder of its own, whichever it is given."""
+
+    def save(self, state, folder):
+        """Where nobody looks."""
+        checkpointing.save(state, Path(tempfile.mkdtemp()) / "mine")
+
+
 EXPECTED = {
     "kept": None,
     "renames_a_leaf": "CheckpointError: ",
     "drifts": "state: 16 of 16 leaves failed",
-    "dies": "the process that should restore it died",
+    "forgets_its_step": "state: 1 of 17 leaves failed; the first in model order is state.step",
+    "dies": "the process that should restore it ended",
+    "ends": "the process that should restore it ended",
     "displaces": ".parameters['dense_0']['bias']: expected P('data',)",
 }
 
 
 def strategies():
-    """One of each; the last saves nothing."""
-    forms = [JaxForm, RenamesALeaf, Drifts, Dies, Displaces]
+    """One of each; of the last two one saves elsewhere, and one has no `save`."""
+    forms = [JaxForm, RenamesALeaf, Drifts, ForgetsItsStep, Dies, Ends, Displaces]
     yield from (
         form(replace(fsdp.PAGE, name=name), {"data": 8}, Momentum()) for name, form in zip(EXPECTED, forms, strict=True)
     )
+    yield SavesElsewhere(replace(fsdp.PAGE, name="saves_elsewhere"), {"data": 8}, Momentum())
     unsaved = JaxForm(replace(fsdp.PAGE, name="saves_nothing"), {"data": 8}, Momentum())
     unsaved.__dict__["save"] = None
     yield unsaved

@@ -4,13 +4,12 @@ It stops cleanly on SIGTERM and SIGINT: the step that runs is finished, its stat
 the signal's number. ``--resume`` continues bitwise where the last whole checkpoint was saved, with the next examples:
 where the data go on is part of it.
 
-Over several processes (``meshproof launch -n 2 -- python -m reference_impl.train …``) each reads its own rows, and a
-signal ends it at once.
+Over several processes (``meshproof launch -n 2 -- python -m reference_impl.train …``) each reads its own rows. SIGTERM
+to one of them stops all after the same step; SIGINT ends a process at once.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tempfile
@@ -24,6 +23,7 @@ from typing import Annotated, Any
 
 import jax
 import typer
+from jax.experimental.multihost_utils import reached_preemption_sync_point
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -32,7 +32,7 @@ from reference_impl import strategies
 from reference_impl.forms.base import Form
 from reference_impl.lifecycle.choosing import choose, parse_mesh
 from reference_impl.lifecycle.feeding import Feed
-from reference_impl.lifecycle.loss_curves import SINGLE, draw
+from reference_impl.lifecycle.loss_curves import SINGLE, draw, write_losses
 from reference_impl.lifecycle.multiprocess import COUNT, join, mark
 from reference_impl.lifecycle.run_folder import RunFolder, SaveError, usable
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
@@ -61,6 +61,12 @@ class Stop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def before(self, step: int) -> bool:
+        """Whether to stop before a step. Over several processes JAX listens to SIGTERM, and gives all the same step."""
+        if jax.process_count() > 1 and reached_preemption_sync_point(step):
+            self.number = signal.SIGTERM
+        return bool(self.number)
 
 
 @dataclass
@@ -112,7 +118,7 @@ def train(
     alone = jax.process_count() == 1  # else one would stop, and the others wait for it in a collective
     with bar as progress, stop.on_signals() if alone else nullcontext(), folder or nullcontext():
         task = progress.add_task("", total=end, completed=begin, epoch=1, loss="")
-        while number < end and not stop.number:
+        while number < end and not stop.before(number):
             state = run.step(state, number)
             number += 1
             if folder:
@@ -163,7 +169,9 @@ def main(
     save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints.")] = 0,
     keep: Annotated[int, typer.Option(min=1, help="How many checkpoints stay, the last ones.")] = 3,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
-    losses: Annotated[Path | None, typer.Option(help="Write step, loss and seconds of each step as JSON.")] = None,
+    losses: Annotated[
+        Path | None, typer.Option(help="Write step, loss and seconds of each step as JSON; --resume adds to them.")
+    ] = None,
     visualize: Annotated[bool, typer.Option("--visualize", help="Print the sharding of each array.")] = False,
     compare: Annotated[
         Path | None, typer.Option(help="Train every strategy that takes this model too, and draw all losses there.")
@@ -214,10 +222,7 @@ def main(
         else:
             state, number = train(run, state, begin, end, folder, save_every, console, stop)
         if losses and jax.process_index() == 0:
-            measured = {"begin": begin, "losses": run.losses, "seconds": run.seconds}
-            write = losses.with_name(f"{losses.name}.new")
-            write.write_text(json.dumps(measured), encoding="utf-8")
-            write.replace(losses)
+            write_losses(losses, {"begin": begin, "losses": run.losses, "seconds": run.seconds})
     except (SaveError, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None

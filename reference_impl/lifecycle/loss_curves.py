@@ -1,11 +1,30 @@
-"""The comparison picture: the losses of several strategies over each other, and how far each is from one device's."""
+"""The losses of a run, in a file; and the comparison picture: those of several strategies over each other, and how far
+each is from one device's."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 SINGLE = "single_device"
+
+
+def write_losses(file: Path, measured: dict[str, Any]) -> None:
+    """The ``losses`` and ``seconds`` of the steps from ``begin`` on, as JSON: after those before them, where the file
+    has them."""
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+        steps = measured["begin"] - before["begin"]
+        if 0 < steps <= len(before["losses"]):
+            kept = {name: before[name][:steps] + measured[name] for name in ("losses", "seconds")}
+            measured = {"begin": before["begin"], **kept}
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # no file of losses
+    write = file.with_name(f"{file.name}.new")
+    write.write_text(json.dumps(measured), encoding="utf-8")
+    write.replace(file)
 
 
 def draw(curves: Mapping[str, Sequence[float]], title: str, path: Path) -> None:

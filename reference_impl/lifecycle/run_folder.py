@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from reference_impl.lifecycle.data_loading import ShuffledBatches
 
 CHECKPOINT = re.compile(r"step_(\d{6,})")
+
+CLAIMED: set[Path] = set()
+"""The folders that this process has locked: two runs that begin at once in one would be none that can be resumed."""
 
 
 class SaveError(RuntimeError):
@@ -50,8 +55,8 @@ class RunFolder:
         """A new run's folder, or that of a run of the same settings to be resumed; ``None`` without a path. Of its
         checkpoints the last ``keep`` stay.
 
-        Raises ``ValueError`` where there is nothing to resume, the settings differ, or the folder cannot be made,
-        read and written; ``FileExistsError`` where a new run would meet the checkpoints of another.
+        Raises ``ValueError`` where there is nothing to resume, the settings differ, another run uses the folder, or it
+        cannot be made, read and written; ``FileExistsError`` where a new run would meet the checkpoints of another.
         """
         if path is None:
             if resume:
@@ -64,6 +69,8 @@ class RunFolder:
             steps = folder.steps()
             if steps or not resume:
                 tempfile.TemporaryFile(dir=path).close()
+                if jax.process_index() == 0:
+                    claim(path.absolute())
         if resume:
             if not steps:
                 raise ValueError(f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it")
@@ -162,6 +169,19 @@ class RunFolder:
                 f"that was trained on last; {go_on}"
             )
         return step, state
+
+
+def claim(path: Path) -> None:
+    """Lock a folder for as long as this process lives. Raises ``ValueError`` where another process has."""
+    if path in CLAIMED:
+        return
+    held = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise ValueError(f"{path} is of a run that goes on: wait for its end, or name a new folder") from None
+    CLAIMED.add(path)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -157,3 +159,31 @@ def test_another_state_is_not_taken_for_damage(run_folder):
     """No checkpoint of it is to be moved away."""
     code, said = command("--steps", 5, "--resume", "--checkpoints", run_folder, "--framework", "nnx")
     assert code == 2 and "is not a checkpoint of this state" in said and "away" not in said
+
+
+def test_a_folder_that_a_run_uses_is_refused(tmp_path):
+    """Two that began at once would write one ``run.json``, and neither could be resumed."""
+    folder = tmp_path / "run"
+    first = f"from reference_impl.lifecycle.run_folder import *; from pathlib import Path; path = Path({str(folder)!r})"
+    begun = f"{first}; RunFolder.open(path, 3, {SETTINGS!r}, False); print('open', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", begun], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"open\n"
+        with pytest.raises(ValueError, match="is of a run that goes on: wait for its end, or name a new folder"):
+            RunFolder.open(folder, 3, SETTINGS | {"seed": 4}, False)
+        process.kill()
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8")) == SETTINGS
+    assert RunFolder.open(folder, 3, SETTINGS, False)
+
+
+def test_losses_of_a_resumed_run_come_after_those_before(run_folder, tmp_path):
+    """From the step that was resumed; another run's file is written anew."""
+    file = tmp_path / "l.json"
+    for begin, kept in ((0, [7.0, 6.0, 5.0, 4.0, 3.0]), (9, [1.0])):
+        file.write_text(json.dumps({"begin": begin, "losses": kept, "seconds": kept}), encoding="utf-8")
+        folder = shutil.copytree(run_folder, tmp_path / str(begin))
+        code, said = command("--steps", 6, "--resume", "--checkpoints", folder, "--losses", file)
+        assert code == 0, said
+        written = json.loads(file.read_text(encoding="utf-8"))
+        before = kept[:4] if begin == 0 else []
+        assert written["begin"] == (4 if begin else 0) and written["losses"][: len(before)] == before
+        assert len(written["losses"]) == len(written["seconds"]) == len(before) + 2

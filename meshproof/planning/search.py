@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from meshproof.planning import pipelining
 from meshproof.planning.costs import Plan, memory_of, peak_of, plan_of
@@ -147,7 +148,9 @@ def no_mesh(question: Question) -> str:
     examples, step = question.examples, model.length or 1
     near = [count * step for count in (examples // devices * devices, (examples // devices + 1) * devices) if count]
     parts = f", {model.layers} layers and widths of {model.d_model:,} and {model.d_ff:,}" if model.is_stack else ""
-    fewer = next((chips for chips in range(question.chips - 1, 0, -1) if has_mesh(replace(question, chips=chips))), 1)
+    most = examples * (model.layers * gcd(model.d_model, model.d_ff, model.heads) if model.is_stack else 1)
+    dividing = (chips for chips in range(question.chips - 1, 0, -1) if most % (chips * question.chip.devices) == 0)
+    fewer = next((chips for chips in dividing if has_mesh(replace(question, chips=chips))), 1)
     return (
         f"no mesh of {devices:,} devices splits a batch of {examples:,} {unit}{parts} evenly; batches of "
         f"{' or '.join(f'{size:,}' for size in near)} {model.unit}s would be split, or {fewer:,} chips split this one"

@@ -12,9 +12,8 @@ from jax.lax import optimization_barrier, ppermute, psum
 
 from meshproof.contract import Slot
 from reference_impl.forms.pipeline import DIRECTIONS, NONE, Hop, Pipeline, Row
-from reference_impl.forms.pipelined import NnxPipelined, Pipelined
+from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.layout import Layout
-from reference_impl.models.stacked_mlp_nnx import NnxStackedMLP
 from reference_impl.strategies import pipeline_1f1b, pipeline_gpipe, pipeline_interleaved, pipeline_zero_bubble
 from reference_impl.theory.schedules import Schedule, gpipe, order, timetable, units, zero_bubble
 from tests.saboteurs.planting import plant
@@ -255,14 +254,6 @@ class DropsRemainder(UncheckedPipelined):
         )
 
 
-class BareHead(NnxStackedMLP):
-    """A head that takes the last pair's output as it is."""
-
-    def leave(self, parameters: Any, x_BxE: Any) -> Any:
-        """Without a ReLU before it."""
-        return self.call("head", parameters["head"], x_BxE)
-
-
 plant("healthy_gpipe", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, **by_engine(Pipeline))
 plant("healthy_1f1b", UncheckedPipelined, pipeline_1f1b.PAGE, STAGES, **by_engine(Pipeline))
 for name, engine, clauses in (
@@ -278,8 +269,6 @@ plant(
 )
 HANDED_ROUND = {"loss_and_gradients": carries_parameters}
 plant("parameters_handed_round", UncheckedPipelined, pipeline_gpipe.PAGE, STAGES, "COM-8", "COM-11", **HANDED_ROUND)
-plant("healthy_nnx_stages", NnxPipelined, pipeline_gpipe.PAGE, STAGES)
-plant("nnx_head_without_relu", NnxPipelined, pipeline_gpipe.PAGE, STAGES, "NUM-2", "NUM-4", network=BareHead())
 plant("gpipe_buffers_in_1f1b", UncheckedPipelined, pipeline_1f1b.PAGE, STAGES, "MEM-5", **by_engine(KeepsEverything))
 KEEPS = by_engine(KeepsEverything)
 plant("interleaved_keeps_all", UncheckedPipelined, pipeline_interleaved.PAGE, STAGES, "MEM-5", **KEEPS)

@@ -255,6 +255,8 @@ def test_no_mesh_is_answered_with_what_would_do():
     assert "batches of 4,186,112 or 4,243,456 tokens would be split, or 5 chips split this one" in told
     assert all(reckon(question("llama-70b", "h100", 7, batch)) for batch in (4_186_112, 4_243_456))
     assert reckon(question("llama-70b", "h100", 5))
+    with pytest.raises(PlanError, match="or 524,288 chips split this one"):  # of a million, counted in a second
+        reckon(question("llama-8b", "h100", 999_983))
 
 
 def test_a_layout_is_called_by_its_name():

@@ -1,8 +1,9 @@
-"""Train steps that the first few do not show: later ones, with gradients long enough to clip, with an example that is
-not finite.
+"""Train steps that the first few do not show: later ones, with gradients long enough to clip or so short that nothing
+is clipped, with an example that is not finite.
 
 A fault may begin at a step, behind a warm-up, behind a threshold that the first gradients do not reach, in an overflow
-that does not happen. Each probe goes there directly, in the same way on the mesh and on one device.
+that does not happen; and a clip that all gradients reach hides what they were multiplied by. Each probe goes there
+directly, in the same way on the mesh and on one device.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ LATER = (50, 2_000)
 """Steps by which counters are moved on: the first is after a short warm-up, the second near no beginning."""
 
 LONGER = 32.0
-"""Factor of the parameters and of the inputs where gradients are to be long: they grow with every layer.
+"""Factor of the parameters and of the inputs where gradients are to be long, for they grow with every layer; and its
+inverse where they are to be short.
 
 A parameter of one element stays: a temperature is often kept as its logarithm, and 32 times that is none.
 """
@@ -84,10 +86,10 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
         faster = partial(with_rates_times, factor=FASTER)
         yield Probe(f"rates times {FASTER:g}", parameters, several[:3], 1, faster)
     mask = {path: value for path, value in several[0].items() if path == case.contract.mask}
-    longer = times(several[0], LONGER) | mask
-    how = f"parameters and inputs times {LONGER:g}"
     single = {path: value for path, value in parameters.items() if value.size == 1}
-    yield Probe(how, times(parameters, LONGER) | single, (longer,), by_length=True, ulps=BY_ULPS)
+    for factor, ulps, how in ((LONGER, BY_ULPS, f"{LONGER:g}"), (1 / LONGER, 1.0, f"1/{LONGER:g}")):
+        batch, held = times(several[0], factor) | mask, times(parameters, factor) | single
+        yield Probe(f"parameters and inputs times {how}", held, (batch,), by_length=True, ulps=ulps)
     if any(map(is_float, several[0].values())):
         for which, row in (("last", -1), ("first", 0)):
             batches = (not_finite(several[0], row), *several[1:2])

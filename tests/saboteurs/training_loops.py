@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from meshproof.contract import Contract
 from tests.healthy.idioms import Trainer
 from tests.saboteurs.planting import plant_stranger
-from tests.saboteurs.strangers import WHOLE
+from tests.saboteurs.strangers import WHOLE, Sick
 
 
 class Guarded(Trainer):
@@ -75,6 +75,22 @@ class GuardedByTheShard(Guarded):
     asks_all = False
 
 
+class SummedBeforeItsClip(Sick):
+    """A sum for a mean, behind a clip that the first gradients reach: as long as they do, both are the same."""
+
+    name = "summed_before_its_clip"
+    optimizer = optax.chain(optax.clip_by_global_norm(0.05), optax.adamw(1e-3))  # type: ignore[assignment]
+
+    def optimizer_state(self, state: Any) -> Any:
+        """Adam's moments."""
+        adam = state["optimizer"][1][0]
+        return {"count": adam.count, "mu": adam.mu, "nu": adam.nu}
+
+    def harmed(self, gradients: Any, state: Any, batch: Any) -> Any:
+        """So many devices times too long."""
+        return jax.tree.map(lambda g: self.mesh_axes["data"] * g, gradients)
+
+
 class ClippedBehindItsMomentum(Trainer):
     """The threshold of an update is shared out over the devices: no moment shows it."""
 
@@ -97,4 +113,5 @@ class ClippedBehindItsMomentum(Trainer):
 
 plant_stranger(Guarded())
 plant_stranger(GuardedByTheShard(), "NUM-13")
+plant_stranger(SummedBeforeItsClip(), "NUM-13")
 plant_stranger(ClippedBehindItsMomentum(), "NUM-13")

@@ -90,15 +90,19 @@ def test_what_cannot_be_probed_is_left_out():
     tokens = {"tokens": BATCH["tokens"]}
     case = Case("x", odd(contract=Contract()), {"data": 8}, "cpu")
     names = [probe.what for probe in probes(case, {"w": np.ones(4, np.float32)}, [tokens] * 3, STATE)]
-    assert names == ["24 steps", "50 steps later", "2,000 steps later", "parameters and inputs times 32"]
+    scaled = ["parameters and inputs times 32", "parameters and inputs times 1/32"]
+    assert names == ["24 steps", "50 steps later", "2,000 steps later", *scaled]
 
 
-def test_a_temperature_stays_where_gradients_are_to_be_long():
+def test_a_temperature_stays_where_gradients_are_to_be_long_or_short():
     """It may be kept as its logarithm."""
     case = Case("x", odd(contract=Contract()), {"data": 8}, "cpu")
     given = {"w": np.ones(4, np.float32), "temperature": np.ones(1, np.float32)}
-    longer = [probe.parameters for probe in probes(case, given, [BATCH] * 3, STATE) if probe.by_length]
-    assert [{path: leaf.max() for path, leaf in each.items()} for each in longer] == [{"w": 32, "temperature": 1}]
+    scaled = [probe.parameters for probe in probes(case, given, [BATCH] * 3, STATE) if probe.by_length]
+    assert [{path: leaf.max() for path, leaf in each.items()} for each in scaled] == [
+        {"w": 32, "temperature": 1},
+        {"w": 1 / 32, "temperature": 1},
+    ]
 
 
 def test_only_one_side_that_is_not_finite_fails():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -34,12 +37,20 @@ HEAD = (
 """How a script begins."""
 
 
+LIMIT = 120.0
+"""Seconds that a script may take."""
+
+RAISED = re.compile(r"[\w.]+(Error|Exception)\b")
+"""How the line of a traceback begins that says what was raised; that of an array goes on for lines."""
+
+
 class NoSourceError(ValueError):
     """The source of an operation cannot be told."""
 
 
 def write_reproducer(operation: Operation, seen: OperationSeen, folder: Path) -> Iterator[str]:
-    """Write the script of the first layout that is wrong or broken. Yields its path, or why there is none in words."""
+    """Write the script of the first layout that is wrong or broken. Yields its path, or why there is none in words: a
+    script that was run and does not fail so is removed."""
     point = next((point for point in seen.points if point.fate in ("wrong", "broken")), None)
     if point is None:
         return
@@ -51,7 +62,26 @@ def write_reproducer(operation: Operation, seen: OperationSeen, folder: Path) ->
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{operation.name}.py"
     replace_text(path, text)
+    if why := unlike(point, path):
+        path.unlink()
+        yield f"none of {operation.name} ({why})"
+        return
     yield str(path)
+
+
+def unlike(point: Point, path: Path) -> str:
+    """Why a script, run, does not show what is wrong at a point; empty where it does."""
+    try:
+        done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"its script takes over {LIMIT:g} s"
+    if not done.returncode:
+        return "alone it gives what one device gives: its own judge alone tells, or what it does before"
+    said = [line for line in done.stderr.splitlines() if RAISED.match(line)][-1:] or [done.stderr[-200:]]
+    raised = said[0].partition(":")[0]
+    if raised == "NameError" or (point.fate == "wrong" and raised != "AssertionError"):
+        return f"its script says {said[0][:200]}; let it use jax, jnp, lax, np, and functions of its own file"
+    return ""
 
 
 def script(operation: Operation, seen: OperationSeen, point: Point) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse, before the first test, a table that cannot be used."""
+    """Refuse, before the first test, a table that cannot be used, and a folder for scripts that is none."""
     conformance: Any = config.pluginmanager.get_plugin("meshproof")
+    folder = config.getoption("reproducers")
+    if folder:
+        held = next(at for at in (Path(folder).absolute(), *Path(folder).absolute().parents) if at.exists())
+        if not (held.is_dir() and os.access(held, os.W_OK)):
+            raise pytest.UsageError(f"--reproducers {folder}: expected a folder in which files can be written")
     try:
         config.pluginmanager.register(Operations(conformance, chosen_table(config)), NAME)
     except TableError as error:

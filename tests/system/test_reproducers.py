@@ -15,6 +15,7 @@ LONGEST = 15
 TABLE = """\
 import jax
 import numpy as np
+from jax import nn
 
 from meshproof.operations import Operand, Operation
 from meshproof.operations.transforms import PLAIN, Transform, TransformFamily
@@ -36,7 +37,9 @@ def operations():
     ours = Operation("doubled", sometimes_doubled, (X, X), lambda x, y: x + y, differentiable=False)
     turned = Operation("turned", lambda x: x.T, (X,), lambda x: x.T)
     steep = Operation("steep", lambda x: x * (jax.lax.stop_gradient(factor())), (X,))
-    return [ours, turned, steep]
+    tripled = Operation("tripled", lambda x: 3.0 * x, (X,), lambda x: 2.0 * x, differentiable=False)
+    lent = Operation("lent", lambda x: nn.relu(x) * factor(), (X,), lambda x: np.maximum(x, 0), differentiable=False)
+    return [ours, turned, steep, tripled, lent]
 
 
 STEPS = 3
@@ -80,9 +83,10 @@ def test_what_fails_is_written_down(run):
         "jit-scan.py",
     }
     written = "found/doubled.py, found/jit-scan.py, found/plain-scan.py, found/steep.py"
-    assert f"reproducers: {written}" in done.stdout
+    assert f"reproducers: {written}, none of lent (its script says NameError: name 'nn' is not defined" in done.stdout
+    assert "none of tripled (alone it gives what one device gives" in done.stdout
     entries = {entry["id"]: entry for entry in json.loads((folder / "report.json").read_text())["operations"]}
-    names = {"doubled", "turned", "steep", "transform-plain", "transform-jit"}
+    names = {"doubled", "turned", "steep", "tripled", "lent", "transform-plain", "transform-jit"}
     assert entries.keys() == {f"{name}@operations" for name in names}
 
 
@@ -109,3 +113,12 @@ def test_a_script_passes_once_it_is_mended(run, name, fault, mended):
     script.write_text(text.replace(fault, mended), encoding="utf-8")
     alone = subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True)
     assert alone.returncode == 0, alone.stderr
+
+
+def test_a_file_is_no_folder_for_scripts(tmp_path):
+    """It is refused before the first test."""
+    (tmp_path / "found").write_text("", encoding="utf-8")
+    command = [sys.executable, "-m", "meshproof", "check", "--collect-only", "-q", "--reproducers", "found"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 4
+    assert "--reproducers found: expected a folder in which files can be written" in done.stdout + done.stderr

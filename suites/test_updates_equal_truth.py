@@ -5,7 +5,7 @@ import pytest
 
 from meshproof.measures.numerics import cancelled, is_integer
 from meshproof.measures.numerics import judge as judge_leaves
-from meshproof.observing.seen import NotSupported
+from meshproof.observing.seen import NotExercised, NotSupported
 
 from .applicability import both, distributed, in_float32, keeps_auxiliary
 
@@ -53,7 +53,7 @@ def test_auxiliary_state_equals_truth(case, observation, truth, judge):
             for leaves in (seen.auxiliary, value.auxiliary, rounding.auxiliary)
         )
         if not is_:
-            judge.see(NotSupported("the auxiliary state has whole numbers alone: AUX-1 judges them"))
+            judge.see(NotExercised("the auxiliary state has whole numbers alone: AUX-1 judges them"))
         follow = [path for path, leaf in is_.items() if np.shape(leaf) in cancelled_shapes]
         verdicts.append(judge_leaves(saw, is_, by, f"auxiliary state after step {number}", cancelled=follow))
     judge.numbers(verdicts)

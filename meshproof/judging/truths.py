@@ -17,8 +17,9 @@ from meshproof.observing.process import Observer
 from meshproof.observing.seen import NOT_RUN, NotSupported, Seen, Unseen
 
 OTHER_DRAWS = (
-    "its step draws other random numbers on the mesh than on one device from the same key, so that only their "
-    "distribution is judged, by NUM-9"
+    "its step draws other random numbers on the mesh, from init(key), than on one device, from load(parameters), so "
+    "that only their distribution is judged, by NUM-9 (if only the key differs, let load begin with that of "
+    "init(jax.random.key(0)))"
 )
 """Why the numbers of a trainer cannot be held to those of one device."""
 

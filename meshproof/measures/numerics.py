@@ -233,7 +233,8 @@ def explain(
         return "exceeds", f"differs from {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
         cause = (
-            "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie: use other data or fewer steps"
+            "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie, as where values are quantised: "
+            "use other data or fewer steps"
         )
         return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
     return None, ""

@@ -87,13 +87,14 @@ class Theory:
 
     def in_theory(self, weight: Weight) -> Iterator[Seen]:
         """What one parameter and its gradient must move."""
-        size = weight.itemsize * prod(weight.local(weight.in_use, self.mesh))
+        local = weight.local(weight.in_use, self.mesh)
+        shape, size = key(local), weight.itemsize * prod(local)
         over, scattered = self.reduced(weight), self.scattered(weight)
         if scattered:
-            yield Seen(("reduce-scatter", self.ordered(scattered), "gradients"), (), size, 1)
+            yield Seen(("reduce-scatter", self.ordered(scattered), "gradients"), shape, size, 1)
             size //= prod(self.mesh[axis] for axis in scattered)
         if left := over - scattered:
-            yield Seen(("all-reduce", self.ordered(left), "gradients"), (), size, 1)
+            yield Seen(("all-reduce", self.ordered(left), "gradients"), shape, size, 1)
 
     def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
         """Axes in the mesh's order."""

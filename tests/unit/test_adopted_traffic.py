@@ -12,7 +12,7 @@ from meshproof.adopting.seeing import Leaf
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, scalars
-from meshproof.adopting.traffic import Seen, lines, vectors, weights
+from meshproof.adopting.traffic import Seen, gradient_shapes, lines, vectors, weights
 from tests.unit.test_adopt import moved
 
 
@@ -87,6 +87,15 @@ def test_frozen_parameters_of_a_trained_ones_shape_have_no_gradient():
     assert theory.times([of[1]], "data", seen) == 1
     assert theory.reduced(of[0]) == set()
     assert list(theory.in_theory(of[0])) == []
+
+
+def test_what_is_implied_of_a_gradient_is_known_as_its_own():
+    """Reduced otherwise over two axes, it is replaced once for both: what stands for it has its shape."""
+    mesh = {"replica": 2, "data": 4}
+    for leaf in (Leaf((24, 16), 4, ()), Leaf((24, 16), 4, (("data",),))):
+        [weight] = weights({"table": leaf}, None, {"table": leaf})
+        implied = list(Theory(mesh, [weight], {"replica", "data"}, {}).in_theory(weight))
+        assert implied and {each.shape for each in implied} <= gradient_shapes(weight, mesh)
 
 
 def test_a_field_of_truth_values_by_another_name_is_asked_for():

@@ -241,8 +241,8 @@ def _reused(subject: Subject) -> tuple[str, ...]:
 def reused_key(step: Callable[..., Any], state: Any, batch: Any) -> str:
     """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing.
 
-    JAX 0.12 takes the cast of a key that all devices have, for a ``fold_in`` of the device's number in ``shard_map``,
-    for a use of it; here it hands the key on, as a copy does.
+    In ``shard_map`` JAX, up to 0.12, takes the cast of a key that all devices have for a use of it, as a ``fold_in`` of
+    the device's number needs one; here it hands the key on, as a copy does.
     """
     handed_on = {pvary_p: key_reuse_signatures[copy_p]}
     with jax.debug_key_reuse(True), warnings.catch_warnings(), patch.dict(key_reuse_signatures, handed_on):

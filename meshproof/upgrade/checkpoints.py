@@ -132,9 +132,9 @@ def exchange_both(
 
 def _unsaved(old: dict[str, str], new: dict[str, str]) -> Iterator[Difference]:
     """What one stack saves, and the other does not."""
-    for case in new.keys() - old.keys():
+    for case in sorted(new.keys() - old.keys()):
         yield Difference("regressed", "checkpoint", case, f"CKP-4, saved by --{SIDES[1]}", "a checkpoint", new[case])
-    for case in old.keys() - new.keys():
+    for case in sorted(old.keys() - new.keys()):
         yield Difference("changed", "checkpoint", case, f"CKP-4, saved by --{SIDES[0]}", old[case], "a checkpoint")
 
 

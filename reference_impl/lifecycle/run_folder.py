@@ -172,7 +172,8 @@ class RunFolder:
 
 
 def claim(path: Path) -> None:
-    """Lock a folder for as long as this process lives. Raises ``ValueError`` where another process has."""
+    """Lock a folder for as long as this process lives, if its file system locks folders. Raises ``ValueError`` where
+    another process has."""
     if path in CLAIMED:
         return
     held = os.open(path, os.O_RDONLY)
@@ -181,6 +182,9 @@ def claim(path: Path) -> None:
     except BlockingIOError:
         os.close(held)
         raise ValueError(f"{path} is of a run that goes on: wait for its end, or name a new folder") from None
+    except OSError:
+        os.close(held)
+        return
     CLAIMED.add(path)
 
 

@@ -1,7 +1,10 @@
 """What the loop that users copy says where it cannot begin or go on: one line, exit code 2, and nothing is written."""
 
+import errno
+import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -145,7 +148,7 @@ def test_a_damaged_checkpoint_says_how_to_go_on(run_folder, damage):
     assert (code, said.count("\n")) == (2, 1) and "bound method" not in said
     assert said.endswith(f"; to go on from step 2, move {last} away and pass --resume again\n")
     if damage is cut:
-        assert "Requested byte range" in said and "c/0/" in said
+        assert "Requested byte range" in said and re.search(r"(kernel|bias)/c/0[/\"]", said)  # whichever is read first
     last.rename(run_folder / "damaged")
     strategy = choose("fsdp", "jax", "mlp", {"data": 8}, 64)
     data = train.Run(strategy, Shuffled(fields_for(strategy.network), 64, 3)).feed.data
@@ -173,6 +176,16 @@ def test_a_folder_that_a_run_uses_is_refused(tmp_path):
         process.kill()
     assert json.loads((folder / "run.json").read_text(encoding="utf-8")) == SETTINGS
     assert RunFolder.open(folder, 3, SETTINGS, False)
+
+
+def test_a_folder_that_cannot_be_locked_is_used(tmp_path, monkeypatch):
+    """Some network file systems lock no folders."""
+
+    def refuse(held, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert RunFolder.open(tmp_path / "run", 3, SETTINGS, False)
 
 
 def test_losses_of_a_resumed_run_come_after_those_before(run_folder, tmp_path):

@@ -5,6 +5,8 @@ A mean of means weighs the examples of a short batch, or of a device with few, m
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,18 @@ NO_CLASS = -1
 
 Totals = dict[str, tuple[jax.Array, jax.Array]]
 """Each metric's sum over the examples, and their number."""
+
+
+class Evaluates:
+    """What a strategy that has ``totals`` of a placed batch evaluates, with the layout that it trains with."""
+
+    batch_size: int
+    shard_batch: Any
+    totals: Any
+
+    def evaluate(self, state: Any, batch: Batch) -> Totals:
+        """The totals of a host batch of at most ``batch_size`` examples."""
+        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))  # type: ignore[no-any-return]
 
 
 def padded(batch: Batch, size: int) -> dict[str, np.ndarray]:

@@ -242,7 +242,8 @@ def reused_key(step: Callable[..., Any], state: Any, batch: Any) -> str:
     """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing.
 
     In ``shard_map`` JAX, up to 0.12, takes the cast of a key that all devices have for a use of it, as a ``fold_in`` of
-    the device's number needs one; here it hands the key on, as a copy does.
+    the device's number needs one: it has no rule for it, as once for ``device_put``
+    (https://github.com/jax-ml/jax/issues/25953). Here it hands the key on, as a copy does.
     """
     handed_on = {pvary_p: key_reuse_signatures[copy_p]}
     with jax.debug_key_reuse(True), warnings.catch_warnings(), patch.dict(key_reuse_signatures, handed_on):

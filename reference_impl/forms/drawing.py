@@ -15,7 +15,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Contract, Tree
-from reference_impl.evaluation import Totals, padded, totals
+from reference_impl.evaluation import Evaluates, Totals, totals
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import OnMesh, TrainState
 from reference_impl.forms.nnx_form import NnxForm, State
@@ -77,9 +77,9 @@ class NnxDrawing(NnxForm):
         return {**batch, "step": state[1].step[...]}
 
 
-class NnxCounting(NnxForm):
+class NnxCounting(Evaluates, NnxForm):
     """NNX, whose ``nnx.Dropout`` layers keep their keys and count their calls: auxiliary state of the model. Evaluated,
-    they leave everything."""
+    by tokens, they leave everything."""
 
     draws: ClassVar[bool] = True
 
@@ -102,10 +102,6 @@ class NnxCounting(NnxForm):
             return nnx.to_pure_dict(gradients)  # type: ignore[no-any-return]
 
         return self.compile(drawn, nnx.jit)
-
-    def evaluate(self, state: State, batch: Batch) -> Totals:
-        """The totals of a host batch of at most ``batch_size`` examples, by tokens."""
-        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))
 
     @cached_property
     def totals(self) -> OnMesh:

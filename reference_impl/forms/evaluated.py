@@ -5,17 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 
 from meshproof.contract import Batch
-from reference_impl.evaluation import Totals, padded, totals
+from reference_impl.evaluation import Evaluates, Totals, totals
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import OnMesh, TrainState
 
 
-class EvaluatedForm(JaxForm):
+class EvaluatedForm(Evaluates, JaxForm):
     """The totals are those of one global batch: the compiler adds the devices' sums."""
-
-    def evaluate(self, state: TrainState, batch: Batch) -> Totals:
-        """The totals of a host batch of at most ``batch_size`` examples."""
-        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))
 
     @cached_property
     def totals(self) -> OnMesh:

@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from meshproof.contract import Batch, Tree
 from reference_impl import optimizers
-from reference_impl.evaluation import Totals, padded, totals
+from reference_impl.evaluation import Evaluates, Totals, totals
 from reference_impl.forms.base import Form, abstract_key
 from reference_impl.mapping import Axes
 from reference_impl.page import Local, PmapPage
@@ -57,7 +57,7 @@ class PerDevice:
 
 
 @dataclass(frozen=True)
-class Pmap(Form, ABC):
+class Pmap(Evaluates, Form, ABC):
     """The page's per-device program under ``jax.pmap``; a subclass is a framework."""
 
     page: PmapPage
@@ -169,10 +169,6 @@ class Pmap(Form, ABC):
             return self.network.loss_of(apply(parameters, batch["x"]), batch)
 
         return Local(loss, self.network.value_and_grad(loss), self.network.count), parameters
-
-    def evaluate(self, state: Any, batch: Batch) -> Totals:
-        """The totals of a host batch of at most ``batch_size`` examples."""
-        return self.totals(state, self.shard_batch(padded(batch, self.batch_size)))
 
     @cached_property
     def totals(self) -> PerDevice:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -49,10 +49,16 @@ class Case:
         return self.target not in HOST
 
     @cached_property
-    def kept_by(self) -> tuple[str, str, tuple[bool, ...]]:
-        """Its target, its framework, and which members save and restore it."""
-        members = ("save", "save_async", "restore")
-        return self.target, self.strategy.framework, tuple(has_member(self.strategy, member) for member in members)
+    def kept_by(self) -> tuple[Hashable, ...]:
+        """What may decide how its state is written and read: its target, framework and variant, the code that saves
+        and restores it, and whether parameters and optimizer state are split. Without a contract nothing tells that:
+        its strategy's name stands for it."""
+        code = (_code(self.strategy, member) for member in ("save", "save_async", "restore"))
+        split = (
+            self.strategy.name if specs is None else any(map(any, specs.values()))
+            for specs in (self.contract.parameters, self.contract.optimizer_state)
+        )
+        return self.target, self.strategy.framework, getattr(self.strategy, "variant", ""), *code, *split
 
     @property
     def is_own_judge(self) -> bool:
@@ -212,15 +218,14 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
 
 
 def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
-    """Whether it is the first case of its strategy, or of its variant, among those of its framework that save and
-    restore as it does. What reads and writes files is one and the same code for the others."""
+    """Whether it is the first of those whose states are written and read alike (`Case.kept_by`)."""
+    return case is next((each for each in cases if each.kept_by == case.kept_by), case)
 
-    def first(member: str) -> Case:
-        own = getattr(case.strategy, member, "")
-        return next((each for each in alike if getattr(each.strategy, member, "") == own), case)
 
-    alike = [each for each in cases if each.kept_by == case.kept_by]
-    return case in (first("name"), first("variant"))
+def _code(strategy: Strategy, member: str) -> Hashable:
+    """The function of a member, the same one for all strategies that share it; ``None`` where there is none."""
+    value = getattr(strategy, member, None)
+    return getattr(value, "__func__", value)
 
 
 def has_member(strategy: Any, member: str) -> bool:

@@ -25,7 +25,9 @@ from meshproof.observing.subject import STEPS, Subject
 NOT_CONTINUED = Failed("training did not go on from the restored state")
 IN_ONE_PROCESS = NotExercised("checkpoints are observed in one process: run without --distributed")
 NOT_ASKED = NotExercised("no clause of checkpoints was selected")
-OF_THE_FIRST = NotExercised("what is damaged or saved in the background is observed of the first case of its kind")
+OF_THE_FIRST = NotExercised(
+    "of damage, missing leaves and saves in the background, the first case of its kind is observed"
+)
 NAMES = ("the saved state", "the restored state")
 
 
@@ -46,8 +48,8 @@ class Checkpoints(Facet):
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
     another mesh or by another strategy, saved there, and restored by this one. ``background`` is of saves of the state
-    after one more step. ``damaged`` and ``background`` take longer than all others, and are those of the first case of
-    its kind (`first_of_its_kind`).
+    after one more step. ``refused``, ``damaged`` and ``background`` take longer than all others, and are those of the
+    first case of its kind (`first_of_its_kind`).
     """
 
     restored: Seen[Verdict]
@@ -90,7 +92,7 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=subject.attempt(lambda: _refused(subject, folder)),
+        refused=subject.attempt(lambda: _refused(subject, folder)) if first else OF_THE_FIRST,
         damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)) if first else OF_THE_FIRST,
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
         background=BackgroundSaves.unseen(NOT_CONTINUED if first else OF_THE_FIRST),

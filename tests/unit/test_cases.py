@@ -2,13 +2,18 @@
 
 from types import SimpleNamespace
 
+from jax.sharding import PartitionSpec
+
 from meshproof.cases import Case, first_of_its_kind
+from meshproof.contract import Contract
+
+WHOLE = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": PartitionSpec()})
 
 
-def case(name, framework="jax", variant="", target="cpu", **members):
+def case(name, framework="jax", variant="", target="cpu", contract=WHOLE, **members):
     """One with these members beside `save` and `restore`."""
     members = {"save": print, "restore": print} | members
-    strategy = SimpleNamespace(name=name, framework=framework, variant=variant, **members)
+    strategy = SimpleNamespace(name=name, framework=framework, variant=variant, contract=contract, **members)
     return Case(f"{name}-{framework}+{variant}", strategy, {"data": 8}, target)
 
 
@@ -17,15 +22,33 @@ def chosen(*cases):
     return [place for place, each in enumerate(cases) if first_of_its_kind(each, cases)]
 
 
-def test_another_model_is_of_the_same_kind():
-    """The first case of each strategy is judged."""
-    assert chosen(case("fsdp"), case("fsdp"), case("zero1"), case("fsdp"), case("zero1")) == [0, 2]
+class Kept:
+    """Whose instances share the code that saves and restores them."""
+
+    def save(self, state, folder):
+        """Nothing is written."""
+
+
+def test_what_the_same_code_keeps_is_judged_once():
+    """Whatever the strategies are called; methods of one class are one code, whose instances are many."""
+    assert chosen(case("fsdp"), case("fsdp"), case("zero1")) == [0]
+    assert chosen(*(case(name, save=Kept().save) for name in ("fsdp", "zero1", "zero2"))) == [0]
+    assert chosen(case("fsdp"), case("zero1", save=Kept().save), case("zero2", restore=repr)) == [0, 1, 2]
 
 
 def test_each_variant_is_judged_once():
     """What keeps more state may write more files, whatever strategy trains it."""
-    assert chosen(case("fsdp"), case("fsdp", variant="ema"), case("zero1", variant="ema"), case("zero1")) == [0, 1, 2]
-    assert chosen(case("fsdp"), case("zero1"), case("zero1", variant="ema"), case("fsdp", variant="ema")) == [0, 1, 2]
+    assert chosen(case("fsdp"), case("fsdp", variant="ema"), case("zero1", variant="ema"), case("zero1")) == [0, 1]
+
+
+def test_what_is_split_otherwise_is_another_kind():
+    """What writes a file for each shard can lose one. Without a contract each strategy may split its state."""
+    replicated, split = ({"*": PartitionSpec(*axes)} for axes in ((), (None, "data")))
+    zero1 = Contract(parameters=replicated, optimizer_state=split)
+    fsdp = Contract(parameters=split, optimizer_state=split)
+    several = [case("zero1", contract=zero1), case("zero2", contract=zero1), case("fsdp", contract=fsdp)]
+    assert chosen(*several) == [0, 2]
+    assert chosen(case("fsdp", contract=None), case("zero1", contract=None)) == [0, 1]
 
 
 def test_what_saves_otherwise_is_another_kind():

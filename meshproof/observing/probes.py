@@ -18,6 +18,7 @@ import numpy as np
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, Step, nest, spec_axes
+from meshproof.observing.alike import Alike
 from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.nan_propagation import propagating
 from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
@@ -113,7 +114,8 @@ def observe_probes(subject: Subject, start: Start) -> Seen[dict[str, Seen[tuple[
     def look() -> dict[str, Seen[tuple[Step, ...]]]:
         given = [as_held(tree) for tree in (nest(parameters), *subject.host_batches)]
         every = probes(subject.case, given[0], given[1:], subject.fresh())
-        return {probe.what: subject.attempt(partial(run, subject.strategy, probe)) for probe in every}
+        trainer = Alike(subject.strategy)
+        return {probe.what: subject.attempt(partial(run, trainer, probe)) for probe in every}
 
     return subject.attempt(look, "single_device", "load")
 

@@ -39,6 +39,7 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
+from meshproof.observing.alike import Alike
 from meshproof.observing.alone import on_one_device
 from meshproof.observing.dealt_rows import Dealt
 from meshproof.observing.draws import SWAPPED, rows_by_shard
@@ -130,7 +131,8 @@ class OneDevice:
     """The trainer on one device, in the precision that it declares and, where that can be had, in float64."""
 
     def __init__(self, case: Case, trainer: Any, gradients: bool, start: Leaves, batches: Sequence[Any]) -> None:
-        self.case, self.trainer, self.gradients = case, trainer, gradients
+        self.case, self.gradients = case, gradients
+        self.trainer: Any = Alike(trainer)
         self.training = Probe("training", as_held(nest(start)), tuple(map(as_held, batches)))
         used = {device for _, array in array_leaves(self.state()) for device in array.sharding.device_set}
         if len(used) > 1:
@@ -178,7 +180,7 @@ class OneDevice:
         single = self.state()
         try:
             with jax.enable_x64(True):
-                trainer = on_one_device(self.case.strategy, "float64")
+                trainer = Alike(on_one_device(self.case.strategy, "float64"))
                 training = in_float64(self.training)
                 begins = begins_as(trainer.load(nest(training.parameters)), single)
                 whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)

@@ -40,7 +40,7 @@ APART = {
     "HashedSeed": r"saved by 1 process after step 0, restored in a fresh process on 1: process 0 at step 1 expected",
     "Hangs": rf"(?s)expected what its data iterators read within {LIMIT} s, saw none.*loaders\.py.* in __next__",
 }
-RUN = ("Sound", "Refuses", "Restarted", "OneShard", "OtherSeed", "TailDropped", "TailTwice", *APART)
+RUN = ("Sound", "Refuses", "OneShard", "Restarted", *APART)
 """Those that are judged by a run of the suites, as a user starts it."""
 
 

@@ -68,7 +68,7 @@ def judged(name, tmp_path):
     return clause
 
 
-@pytest.mark.parametrize("name", ["Restarted", "Late", "Apart"])
+@pytest.mark.parametrize("name", ["Late", "Apart"])
 def test_ckp_6_catches_it(name, tmp_path):
     """In a run of the suites, by name."""
     clause = judged(name, tmp_path)

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from meshproof.cli import app
 
 ROOT = Path(__file__).parents[2]
 HOME = "tests.implementations"
@@ -119,17 +122,21 @@ def test_what_looks_wrong_is_asked_and_not_promised(tmp_path):
         ("nowhere_at_all", "expected MODULE:OBJECT"),
     ],
 )
-def test_what_cannot_be_adopted_is_refused(tmp_path, target, told):
+def test_what_cannot_be_adopted_is_refused(tmp_path, monkeypatch, target, told):
     """In words, and nothing is written."""
-    refused = meshproof(tmp_path, "adopt", target, "--output", "mine.py")
-    assert refused.returncode == 2 and told in refused.stderr, refused.stdout + refused.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    refused = CliRunner().invoke(app, ["adopt", target, "--output", "mine.py"])
+    assert refused.exit_code == 2 and told in refused.stderr, refused.output
     assert "Traceback" not in refused.stderr and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("path", "told"), [("absent/mine.py", "no file can be written in"), ("mine.txt", "expected the")]
 )
-def test_a_file_that_cannot_be_written_is_refused(tmp_path, path, told):
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, monkeypatch, path, told):
     """Before anything runs."""
-    refused = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:PlainLoop", "--output", path)
-    assert refused.returncode == 2 and told in refused.stderr and not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["adopt", f"{HOME}.unadopted:PlainLoop", "--output", path])
+    assert refused.exit_code == 2 and told in refused.stderr and not list(tmp_path.iterdir())

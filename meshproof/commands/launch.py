@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -28,6 +29,16 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 class SignalledError(Exception):
     """A signal has come that ends the command."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = signal.Signals(number)
+
+
+def hear(signals: Iterable[signal.Signals]) -> None:
+    """Have each of these end the command."""
+    for each in signals:
+        signal.signal(each, end_by)
+
 
 def end_by(number: int, _: FrameType | None) -> NoReturn:
     """Have it end what it started, and hear of no other signal meanwhile."""
@@ -50,38 +61,45 @@ def launch(
         float, typer.Option(help="Seconds without a mark after which a process that lags is stuck.")
     ] = STUCK_AFTER,
     timeout: Annotated[float | None, typer.Option(help="Seconds that all of it may take (default: no limit).")] = None,
+    grace: Annotated[float, typer.Option(help="Seconds that the processes have to save and end after SIGTERM.")] = 30.0,
 ) -> None:
     """Run a command as several local processes that find each other as on a cluster.
 
     Each gets `JAX_COORDINATOR_ADDRESS`, `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID`, and its share of the devices. Process
     0 prints as if it ran alone; what another one printed is shown where it failed. A process that dies, is stopped by a
-    signal, or marks no further step while others went on, is named, and all are ended. Exit code 0: every process ended
+    signal, or marks no further step while others went on, is named, and all are ended. SIGTERM is passed on, and all
+    are ended after `--grace` seconds; by another signal, or a second one, at once. Exit code 0: every process ended
     with 0. 1: one did not. 2: nothing could be started. 128 and more: this command got a signal, and ended them.
 
     - `meshproof launch -n 2 -- python train.py`
     """
-    if min(stuck_after, timeout or 1.0) <= 0:
-        fail(f"--stuck-after {stuck_after:g}, --timeout {timeout}: expected numbers of seconds above 0")
+    for option, seconds in (("--stuck-after", stuck_after), ("--timeout", timeout), ("--grace", grace)):
+        if seconds is not None and not seconds > 0:
+            fail(f"{option} {seconds:g}: expected a number of seconds above 0")
     with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as folder:
         try:
             group = Group(command, processes, devices, Path(folder), dict(os.environ), shown=True)
         except ValueError as error:
             fail(str(error))
         try:
-            for each in SIGNALS:
-                if signal.getsignal(each) is not signal.SIG_IGN:
-                    signal.signal(each, end_by)
+            heard = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+            hear(heard)
             with group:
-                fault = group.watch(stuck_after, timeout, lambda told: say(f"meshproof: {told}"))
+                try:
+                    fault = group.watch(stuck_after, timeout, lambda told: say(f"meshproof: {told}"))
+                except SignalledError as signalled:
+                    if signalled.number == signal.SIGTERM:
+                        hear(heard)  # who signals again has waited long enough
+                        group.ask_to_end(grace)
+                    raise
                 if fault is None:
                     return
                 say(f"meshproof: {fault}; all {processes} processes are ended", *fault.details)
                 for line in group.last_words(fault.number) if fault.number else ():
                     say(f"process {fault.number}: {line}")
         except SignalledError as signalled:
-            number = signalled.args[0]
-            say(f"meshproof: got {signal.Signals(number).name}; all {processes} processes are ended")
-            raise typer.Exit(128 + number) from None
+            say(f"meshproof: got {signalled.number.name}; all {processes} processes are ended")
+            raise typer.Exit(128 + signalled.number) from None
         except OSError as error:
             fail(f"{command[0]}: cannot be started: {error.strerror or error}")
     raise typer.Exit(FAULTED)

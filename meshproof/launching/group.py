@@ -9,16 +9,18 @@ the group, and is told.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from meshproof.children import end, start
+from meshproof.children import end, ended, start
 from meshproof.launching import departures
 from meshproof.launching.endings import Fault
 from meshproof.launching.guard import Guard
@@ -108,6 +110,15 @@ class Group:
         marked nothing for ``stuck_after`` seconds, and again each time that twice as many have passed.
         """
         return Watch(self.processes, self.folder).watch(stuck_after, limit, notice)
+
+    def ask_to_end(self, patience: float) -> None:
+        """Send SIGTERM to every process and all that it started, and wait until the processes have ended, for so many
+        seconds at most."""
+        for process in self.processes:
+            with suppress(ProcessLookupError, PermissionError):  # macOS denies what is already gone
+                os.killpg(process.pid, signal.SIGTERM)
+        until = time.monotonic() + patience
+        all(ended(process, until - time.monotonic()) for process in self.processes)
 
     def last_words(self, number: int) -> list[str]:
         """The last lines that a process printed."""

@@ -145,8 +145,8 @@ class Conformance:
         if cases and not (self.begun or self.config.option.collectonly):
             self.sign = SignOfLife(Path(self.directory), cases, standard_output(), terminal=writer.hasmarkup)
         self.begun = True
-        accelerated = "native" in self.targets
-        return forecast(len(cases), len(tests), workers, self.warm, accelerated) if cases else ""
+        asked = len(cases), sum(name.endswith("@operations") for name in named), len(tests)
+        return forecast(*asked, workers, self.warm, accelerated="native" in self.targets) if cases else ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:

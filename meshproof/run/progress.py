@@ -14,6 +14,9 @@ COLD, WARM = 3.0, 1.2
 
 Measured on jax 0.12.0.1, which takes longer to compile than the versions before it."""
 
+OPERATION = 3.8
+"""Seconds of one core for an operation, a composition of transforms or a program that grows, under all its layouts."""
+
 START = 10.0
 """Seconds until the first case is under way: imports, and devices."""
 
@@ -25,10 +28,10 @@ SILENCE = 60.0
 twenty looks are enough: each reads a directory of hundreds of files."""
 
 
-def forecast(cases: int, tests: int, workers: int, warm: bool, accelerated: bool = False) -> str:
+def forecast(cases: int, operations: int, tests: int, workers: int, warm: bool, accelerated: bool = False) -> str:
     """What will happen, and how long that takes on this machine's cores, in a line; of accelerators that is unknown."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    seconds = START + cases * (WARM if warm else COLD) / min(workers, cores)
+    seconds = START + (cases * (WARM if warm else COLD) + operations * OPERATION) / min(workers, cores)
     long = f"{round(seconds, -1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
     kept = f"{'programs' if warm else 'no programs'} are kept from earlier runs"
     observed = f"{cases} cases are" if cases > 1 else "1 case is"

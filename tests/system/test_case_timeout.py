@@ -102,11 +102,9 @@ def test_a_process_in_which_a_step_raised_is_not_used_again(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", ["0", "-3", "soon", "nan", "inf"])
-def test_what_is_no_limit_is_refused(tmp_path, seconds):
-    """Before the first test, by pytest and by each command, with what was expected."""
+def test_what_is_no_limit_is_refused(seconds):
+    """Before anything is made, by each command, with what was expected."""
     told = f"--case-timeout {seconds}: expected a number of seconds above 0, such as 900"
-    run = run_suites(tmp_path / "report.json", "--case-timeout", seconds)
-    assert run.returncode == pytest.ExitCode.USAGE_ERROR and told in run.stderr, run.stderr
     for words in (
         ["upgrade", "--from=a", "--to=a"],
         ["bisect", "--good=a==1", "--bad=a==2"],
@@ -114,6 +112,13 @@ def test_what_is_no_limit_is_refused(tmp_path, seconds):
     ):
         done = CliRunner().invoke(app, [*words, "--case-timeout", seconds])
         assert done.exit_code == 2 and told in done.stderr, done.output
+
+
+def test_the_suites_refuse_it_too(tmp_path):
+    """Before the first test."""
+    run = run_suites(tmp_path / "report.json", "--case-timeout", "nan")
+    told = "--case-timeout nan: expected a number of seconds above 0, such as 900"
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR and told in run.stderr, run.stderr
 
 
 def observer(folder, implementation=HANGING, limit=LIMIT):

@@ -72,7 +72,8 @@ def test_a_limit_ends_what_marks_nothing():
     [
         (["-n", "3", "--", "true"], "8 devices do not divide among 3 processes"),
         (["-n", "0", "--", "true"], "8 devices do not divide among 0 processes"),
-        (["--stuck-after", "0", "--", "true"], "--stuck-after 0"),
+        (["--stuck-after", "nan", "--", "true"], "--stuck-after nan: expected a number of seconds above 0"),
+        (["--timeout", "0", "--", "true"], "--timeout 0: expected a number of seconds above 0"),
         (["--", "no_such_command"], "no_such_command: cannot be started: No such file or directory"),
     ],
 )

@@ -203,6 +203,45 @@ def test_a_launcher_that_is_ended_ends_all(tmp_path, name, code):
     assert all(is_gone(int(pid)) for pid in pids)
 
 
+SAVES = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: time.sleep({takes}) or mark("saved") or sys.exit(0))
+def mark(what): pathlib.Path(sys.argv[1], what + os.environ["JAX_PROCESS_ID"]).touch()
+mark("begun")
+time.sleep(99)
+"""
+
+
+def ended_by_sigterm(folder, takes, *signals):
+    """What a launcher of two that save for so many seconds printed, its exit code, and the seconds that it took."""
+    command = [sys.executable, "-m", "meshproof", "launch", "--grace", "4", "--", sys.executable, "-c"]
+    command += [SAVES.format(takes=takes), str(folder)]
+    started = subprocess.Popen([sys.executable, "-c", HEARING, *command], stderr=subprocess.PIPE, text=True)
+    while len([*folder.glob("begun*")]) < 2:
+        time.sleep(0.1)
+    begun = time.monotonic()
+    for number in signals:
+        started.send_signal(number)
+        time.sleep(0.5)
+    said = started.communicate(timeout=30)[1]
+    return said, started.returncode, time.monotonic() - begun
+
+
+def test_sigterm_is_passed_on(tmp_path):
+    """A scheduler's end of a job: each process saves first."""
+    said, code, _ = ended_by_sigterm(tmp_path, 1, signal.SIGTERM)
+    assert code == 143 and "got SIGTERM; all 2 processes are ended" in said
+    assert len([*tmp_path.glob("saved*")]) == 2
+
+
+@pytest.mark.parametrize(("signals", "least", "most"), [([signal.SIGTERM], 3.5, 15), ([signal.SIGTERM] * 2, 0.5, 3.5)])
+def test_nobody_waits_for_ever_for_a_save(tmp_path, signals, least, most):
+    """The grace ends, or who signals twice does not wait for it."""
+    said, code, took = ended_by_sigterm(tmp_path, 60, *signals)
+    assert code == 143 and "got SIGTERM; all 2 processes are ended" in said
+    assert least < took < most and not [*tmp_path.glob("saved*")]
+
+
 def test_nohup_is_obeyed():
     """A signal that was ignored when the command began ends nothing."""
     code = "import os, signal, time; time.sleep(1); os.kill(os.getppid(), signal.SIGHUP); time.sleep(1)"

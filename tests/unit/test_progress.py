@@ -26,13 +26,13 @@ def two_cores(monkeypatch):
 @pytest.mark.usefixtures("two_cores")
 def test_forecast_counts_cases_and_cores():
     """More workers than cores are no faster; kept programs are."""
-    cold, busy, warm = (forecast(100, 3991, workers, warm) for workers, warm in ((2, False), (8, False), (2, True)))
+    cold, busy, warm = (forecast(100, 0, 3991, workers, warm) for workers, warm in ((2, False), (8, False), (2, True)))
     assert cold.startswith("100 cases are observed, then judged by 3,991 tests: about")
     assert f"about {(START + 100 * COLD / 2) / 60:.0f} min" in cold and "(2 of 2 cores" in cold
     assert busy.partition(" (")[0] == cold.partition(" (")[0]
     assert "about 70 s" in warm and "programs are kept from earlier runs" in warm
-    assert forecast(1, 40, 1, False).startswith("1 case is observed") and "no programs are kept" in cold
-    assert forecast(2, 40, 1, False, accelerated=True).startswith(
+    assert forecast(1, 0, 40, 1, False).startswith("1 case is observed") and "no programs are kept" in cold
+    assert forecast(2, 0, 40, 1, False, accelerated=True).startswith(
         "2 cases are observed, then judged by 40 tests (1 of 2"
     )
 

@@ -44,7 +44,8 @@ class Judge:
             self.record.status, self.record.message = "not-exercised", seen.reason
             pytest.skip(f"not exercised: {seen.reason}")
         if isinstance(seen, ToldOnce) and self.record.clause != seen.clause:
-            self.see(NotSupported(f"{seen.clause} fails: {seen.reason.splitlines()[0]}"))
+            first = seen.reason.splitlines()[0].removesuffix("; its last words:")
+            self.see(NotSupported(f"{seen.clause} fails: {first}"))
         if isinstance(seen, Failed):
             self.fail([seen.reason])
         return seen

@@ -47,6 +47,7 @@ class Record:
             self.status, self.message = "expected-failure", f"{report.wasxfail}\n{report.longreprtext}"
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.message = self.message or report.longrepr[2]
+            report.longrepr = "suites", None, report.longrepr[2]  # type: ignore[assignment] # one line for all that say so
         elif report.when == "call" and report.passed:
             self.status = "proved"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from urllib.parse import unquote
 
-COLD, WARM = 3.0, 1.2
+COLD, WARM = 9.0, 4.5
 """Seconds of one core for a case as small as the reference's: its programs compiled here, or kept from an earlier run.
 
 Measured on jax 0.12.0.1, which takes longer to compile than the versions before it."""

@@ -83,6 +83,13 @@ def test_a_parameter_in_two_places_is_in_both():
         assert model.embed is model.read_out
 
 
+def test_a_trainer_that_keeps_its_state_keeps_it():
+    """What is one for every start is not put together anew: the trainer may look at its own."""
+    own = nnx.Dict(w=nnx.Param(jnp.ones(4)))
+    trainer = Alike(SimpleNamespace(load=lambda start: nnx.update(own, start) or own))
+    assert all(trainer.load(start) is own for start in STARTS)
+
+
 def test_what_holds_no_numbers_alone_is_left_as_it_is():
     """A state that JAX cannot look into may be anything."""
     made = []

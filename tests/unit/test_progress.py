@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from meshproof.run import progress
-from meshproof.run.progress import COLD, START, SignOfLife, forecast
+from meshproof.run.progress import COLD, OPERATION, START, WARM, SignOfLife, forecast
 
 CASES = ("fsdp-jax-mlp@data=8", "zero1-jax-mlp@data=8")
 
@@ -30,7 +30,9 @@ def test_forecast_counts_cases_and_cores():
     assert cold.startswith("100 cases are observed, then judged by 3,991 tests: about")
     assert f"about {(START + 100 * COLD / 2) / 60:.0f} min" in cold and "(2 of 2 cores" in cold
     assert busy.partition(" (")[0] == cold.partition(" (")[0]
-    assert "about 70 s" in warm and "programs are kept from earlier runs" in warm
+    assert f"about {(START + 100 * WARM / 2) / 60:.0f} min" in warm and "programs are kept from earlier runs" in warm
+    with_operations = forecast(100, 100, 3991, 2, False)
+    assert f"about {(START + 50 * (COLD + OPERATION)) / 60:.0f} min" in with_operations
     assert forecast(1, 0, 40, 1, False).startswith("1 case is observed") and "no programs are kept" in cold
     assert forecast(2, 0, 40, 1, False, accelerated=True).startswith(
         "2 cases are observed, then judged by 40 tests (1 of 2"

@@ -90,6 +90,16 @@ def test_a_trainer_that_keeps_its_state_keeps_it():
     assert all(trainer.load(start) is own for start in STARTS)
 
 
+def test_what_is_static_need_not_compare():
+    """As a table that a step never sees."""
+
+    def load(start):
+        return TrainState.create(apply_fn=np.ones(3), params=start, tx=optax.sgd(0.1))
+
+    trainer = Alike(SimpleNamespace(load=load))
+    assert [float(trainer.load(start).params["w"][0]) for start in STARTS] == [1, 2, 3]
+
+
 def test_what_holds_no_numbers_alone_is_left_as_it_is():
     """A state that JAX cannot look into may be anything."""
     made = []

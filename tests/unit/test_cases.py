@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from jax.sharding import PartitionSpec
 
 from meshproof.cases import Case, first_of_its_kind
@@ -20,6 +21,12 @@ def case(name, framework="jax", variant="", target="cpu", contract=WHOLE, **memb
 def chosen(*cases):
     """The places of those that are judged."""
     return [place for place, each in enumerate(cases) if first_of_its_kind(each, cases)]
+
+
+@pytest.fixture(autouse=True)
+def none_are_few(monkeypatch):
+    """Otherwise each is judged."""
+    monkeypatch.setattr("meshproof.cases.FEW", 0)
 
 
 class Kept:
@@ -55,6 +62,13 @@ def test_what_saves_otherwise_is_another_kind():
     """Another framework, another target, or a member that the first does not have."""
     assert chosen(case("fsdp"), case("fsdp", "nnx"), case("fsdp", target="native")) == [0, 1, 2]
     assert chosen(case("fsdp", restore=None), case("fsdp"), case("fsdp", save_async=print), case("fsdp")) == [0, 1, 2]
+
+
+def test_of_few_each_is_judged(monkeypatch):
+    """Those of a target are counted, whatever other targets have."""
+    monkeypatch.setattr("meshproof.cases.FEW", 2)
+    assert chosen(case("fsdp"), case("zero1"), case("fsdp", target="native")) == [0, 1, 2]
+    assert chosen(case("fsdp"), case("zero1"), case("zero2")) == [0]
 
 
 def test_alone_it_is_the_first():

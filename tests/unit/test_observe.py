@@ -267,8 +267,37 @@ def test_what_no_clause_asks_for_is_not_saved():
     assert "nobody asked" in observe(case(trainer)).training.checkpoints.restored.reason
 
 
-def test_damage_is_observed_of_the_first_of_its_kind():
+def test_of_few_cases_damage_is_observed_of_each():
+    """One class may restore by what a strategy is called: the sick one is not behind the healthy ones."""
+
+    class Branching(Trainer):
+        contract = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": PartitionSpec()})
+
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def save(self, state, folder):
+            folder.mkdir()
+            np.save(folder / "w.npy", np.asarray(state["w"]))
+
+        def restore(self, folder):
+            try:
+                return {"w": jnp.asarray(np.load(folder / "w.npy"))}
+            except (OSError, ValueError, EOFError):
+                if self.name == "zero1":
+                    return {"w": jnp.zeros(())}
+                raise
+
+    cases = [case(Branching(name)) for name in ("fsdp", "zero1")]
+    healthy, sick = (observe(each, cases).training.checkpoints.damaged for each in cases)
+    assert not [each for each in healthy if each.difference]
+    assert [each for each in sick if each.difference]
+
+
+def test_damage_is_observed_of_the_first_of_its_kind(monkeypatch):
     """And of another variant's, whose files may be others: a `restore` that takes a torn file for whole is seen."""
+    monkeypatch.setattr("meshproof.cases.FEW", 0)
 
     def save(state, folder):
         folder.mkdir()

@@ -1,0 +1,68 @@
+"""Of which cases damaged checkpoints are observed, and that a `restore` which takes one for whole is seen."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from meshproof.cases import Case
+from meshproof.contract import Contract
+from meshproof.observing.seen import NotExercised
+from meshproof.observing.session import observe
+from tests.implementations.minimal import Trainer
+from tests.implementations.odd import odd
+
+
+def case(strategy):
+    """The case of a strategy on one device."""
+    return Case("line", strategy, {"data": 1}, "cpu")
+
+
+def test_of_few_cases_damage_is_observed_of_each():
+    """One class may restore by what a strategy is called: the sick one is not behind the healthy ones."""
+
+    class Branching(Trainer):
+        contract = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": PartitionSpec()})
+
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def save(self, state, folder):
+            folder.mkdir()
+            np.save(folder / "w.npy", np.asarray(state["w"]))
+
+        def restore(self, folder):
+            try:
+                return {"w": jnp.asarray(np.load(folder / "w.npy"))}
+            except (OSError, ValueError, EOFError):
+                if self.name == "zero1":
+                    return {"w": jnp.zeros(())}
+                raise
+
+    cases = [case(Branching(name)) for name in ("fsdp", "zero1")]
+    healthy, sick = (observe(each, cases).training.checkpoints.damaged for each in cases)
+    assert not [each for each in healthy if each.difference]
+    assert [each for each in sick if each.difference]
+
+
+def test_damage_is_observed_of_the_first_of_its_kind(monkeypatch):
+    """And of another variant's, whose files may be others: a `restore` that takes a torn file for whole is seen."""
+    monkeypatch.setattr("meshproof.cases.FEW", 0)
+
+    def save(state, folder):
+        folder.mkdir()
+        np.save(folder / "w.npy", np.asarray(state["w"]))
+
+    def restore(folder):
+        try:
+            return {"w": jnp.asarray(np.load(folder / "w.npy"))}
+        except (OSError, ValueError, EOFError):
+            return {"w": jnp.zeros(())}
+
+    several = [odd(save=save, restore=restore, **more) for more in ({}, {"model": "other"}, {"variant": "ema"})]
+    cases = [case(trainer) for trainer in several]
+    first, other, variant = (observe(each, cases).training.checkpoints for each in cases)
+    for seen in (first, variant):
+        assert "'w'" in next(damaged.difference for damaged in seen.damaged if damaged.difference)
+    assert isinstance(other.damaged, NotExercised) and isinstance(other.background.whole, NotExercised)
+    assert other.restored.passed and other.continued.passed

@@ -9,7 +9,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.explicit import Explicit
-from reference_impl.forms.hybrid import Hybrid
+from reference_impl.forms.hybrid import Hybrid, NnxHybrid
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm, VariablesForm
 from reference_impl.models.mlp import MLP
@@ -85,7 +85,8 @@ def cases() -> Iterator[Form]:
         if page.optimizer == page.parameters or NNX_OPTIMIZER_SHARDING:
             yield NnxForm(page, axes, Momentum())
     yield VariablesForm(fsdp.PAGE, DATA, Momentum(), variant="out_sharding")
-    yield Hybrid(hsdp.PAGE, HYBRID, Momentum())
+    for hybrid in (Hybrid, NnxHybrid):
+        yield hybrid(hsdp.PAGE, HYBRID, Momentum())
     for page, axes in EXPLICIT:
         yield Explicit(page, axes, Momentum(), variant="explicit")
     for page, axes in MANUAL:

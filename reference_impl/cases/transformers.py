@@ -28,6 +28,8 @@ from reference_impl.strategies import (
     single_device,
     tensor_parallel_shard_map,
     vocabulary_parallel,
+    zero1,
+    zero2,
 )
 from reference_impl.truth import Adam, Momentum
 
@@ -37,6 +39,8 @@ MESHES = [{"data": data, "model": 8 // data} for data in (2, 1, 4, 8)]
 LANGUAGE_MODELS = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA), (fsdp_tensor_parallel.PAGE, WIDE))
 ANNOTATED = (
     (data_parallel.PAGE, DATA),
+    (zero1.PAGE, DATA),
+    (zero2.PAGE, DATA),
     (fsdp.PAGE, DATA),
     (sequence_parallel.PAGE, WIDE),
     (fsdp_tensor_parallel.PAGE, WIDE),
@@ -61,7 +65,8 @@ REMATERIALISED = (
 
 By hand only where the compiler does not merge the second gather with the first.
 """
-DRAWN = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA), (fsdp_tensor_parallel.PAGE, WIDE))
+DRAWN = ((single_device.PAGE, ONE), (data_parallel.PAGE, DATA))
+SHARDED = [(fsdp_tensor_parallel.PAGE, axes) for axes in MESHES]
 OPTIMIZER, BATCH = Momentum(learning_rate=0.1), 16
 BLOCK, DROPPED, FLAX = GPT(blocks=1), GPT(blocks=1, dropout=0.1), FlaxGPT(blocks=1, dropout=0.1)
 
@@ -73,15 +78,15 @@ def cases() -> Iterator[Form]:
     yield Manual(fsdp_blockwise_shard_map.PAGE, PAIR, OPTIMIZER, GPT(), batch_size=BATCH)
     for page, axes in ANNOTATED:
         yield JaxForm(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
-    for axes in MESHES:
-        yield NnxForm(fsdp_tensor_parallel.PAGE, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
+    for page, axes in SHARDED:
+        yield NnxForm(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for page, axes in MANUAL:
         yield Manual(page, axes, OPTIMIZER, BLOCK, batch_size=BATCH)
     for form, page, axes in REMATERIALISED:
         yield form(page, axes, OPTIMIZER, Rematerialised(GPT()), variant="remat", batch_size=BATCH)
-    for page, axes in DRAWN:
+    for page, axes in (*DRAWN, *SHARDED):
         yield Drawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)
-    for page, axes in DRAWN[:2]:
+    for page, axes in DRAWN:
         yield NnxDrawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)
-    for page, axes in ((single_device.PAGE, ONE), *((fsdp_tensor_parallel.PAGE, axes) for axes in MESHES)):
+    for page, axes in ((single_device.PAGE, ONE), *SHARDED):
         yield NnxCounting(page, axes, OPTIMIZER, FLAX, variant="dropout", batch_size=BATCH)

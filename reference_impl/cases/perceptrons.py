@@ -13,7 +13,9 @@ from reference_impl.forms.hybrid import Hybrid, NnxHybrid
 from reference_impl.forms.manual import Manual
 from reference_impl.forms.nnx_form import NnxForm, VariablesForm
 from reference_impl.models.mlp import MLP
+from reference_impl.models.mlp_columns import ColumnMLP
 from reference_impl.strategies import (
+    data_column_parallel,
     data_parallel,
     data_parallel_shard_map,
     data_tensor_parallel,
@@ -74,6 +76,7 @@ ADAM = (
     (NnxForm, fsdp.PAGE, DATA),
 )
 AVERAGED = ((single_device.PAGE, ONE), (data_tensor_parallel.PAGE, WIDE))
+COLUMNS = ((single_device.PAGE, ONE), (data_column_parallel.PAGE, WIDE))
 """Trained with the averaging momentum, and on targets, as the tutorial does that teaches it."""
 
 
@@ -97,3 +100,6 @@ def cases() -> Iterator[Form]:
     for page, axes in AVERAGED:
         for framework in (JaxForm, NnxForm):
             yield framework(page, axes, AveragedMomentum(), MLP(criterion="mean_squared_error"), variant="averaged")
+    for page, axes in COLUMNS:
+        for framework in (JaxForm, NnxForm):
+            yield framework(page, axes, AveragedMomentum(), ColumnMLP(), variant="averaged")

@@ -23,11 +23,12 @@ from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.lifecycle.rule_tables import Rule, settle
 from reference_impl.mapping import Mapping
-from reference_impl.models import cnn, cnn_nnx, gpt, gpt_flax, gpt_nnx, mlp, mlp_nnx
+from reference_impl.models import cnn, cnn_nnx, gpt, gpt_flax, gpt_nnx, mlp, mlp_columns, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
 MODULES: dict[type, Any] = {
     mlp.MLP: mlp_nnx.MLP,
+    mlp_columns.ColumnMLP: mlp_columns.NnxColumnMLP,
     cnn.CNN: cnn_nnx.CNN,
     gpt.GPT: gpt_nnx.GPT,
     gpt_flax.FlaxGPT: gpt_flax.GPT,

@@ -18,13 +18,15 @@ class Region(NamedTuple):
 
     ``entered`` and ``left`` count the elements, per example, of the activation at the column-parallel entry (0 where it
     needs no gradient) and at the row-parallel exit; of stacked kernels (``experts``), what is sent to them and back.
-    ``inner`` says that its block continues after it.
+    ``inner`` says that its block continues after it, ``known`` that every device has the whole gradient of what
+    entered, so that backward nothing is reduced.
     """
 
     axis: str
     entered: int
     left: int
     inner: bool = False
+    known: bool = False
 
 
 class Model(ABC):

@@ -21,13 +21,15 @@ from reference_impl.models import Model, Region
 from reference_impl.models.layout import Layout
 from reference_impl.truth import MLPTruth, Optimizer
 
+Loss = Literal["softmax_cross_entropy", "mean_squared_error"]
+
 
 @dataclass(frozen=True)
 class MLP(Model):
     """Layer widths, input first, and the loss: ``softmax_cross_entropy`` or ``mean_squared_error``."""
 
     widths: tuple[int, ...] = (784, 128, 512, 128, 10)
-    criterion: Literal["softmax_cross_entropy", "mean_squared_error"] = "softmax_cross_entropy"
+    criterion: Loss = "softmax_cross_entropy"
     name: ClassVar[str] = "mlp"
 
     @property

@@ -22,8 +22,8 @@ class MLP(nnx.Module):
 
     def __init__(self, description: mlp.MLP, storage: Mapping | None, *, rngs: nnx.Rngs) -> None:
         self.description = description
-        for (name, axes), (d, f) in zip(description.layers.items(), pairwise(description.widths), strict=True):
-            specs = (None if storage is None else tuple(storage.spec(own)) for own in (axes, axes[1:]))
+        for (name, axes), (d, f) in zip(description.axes.items(), pairwise(description.widths), strict=True):
+            specs = (None if storage is None else tuple(storage.spec(axes[part])) for part in ("kernel", "bias"))
             setattr(self, name, self.layer(d, f, *specs, rngs=rngs))
 
     @staticmethod

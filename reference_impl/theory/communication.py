@@ -134,7 +134,7 @@ class Traffic:
                 gathers = line.operation == "all-gather"
                 first, second = (region.entered, region.left) if gathers else (region.left, region.entered)
                 again = first * (backward and self.rematerialises and (gathers or region.inner))
-                yield rows * (first + second * backward + again) * FLOAT32
+                yield rows * (first + second * (backward and not region.known) + again) * FLOAT32
 
     def for_attention(self, line: Line, rows: int, backward: bool) -> int:
         """What a device with its own part of the sequence moves to attend to the whole.

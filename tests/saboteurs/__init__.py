@@ -12,6 +12,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     budgets,
     collective_matmul,
     collectives,
+    columns,
     communication,
     contexts,
     derivations,

@@ -1,4 +1,4 @@
-"""Compute in 16 bits errs by no more than these explain; what is stored stays float32."""
+"""Compute in fewer digits than float32 has errs by no more than these explain; what is stored stays float32."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from meshproof.contract import Trajectory, leaves
 from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss, judge_trajectory
 
-from .applicability import brings_truth, mixed
+from .applicability import brings_truth, in_tensorfloat32, mixed
 
 LEAST = 2.0**-8
 """The least share of its bound that a run in bfloat16 uses. Float32 uses 2⁻¹⁶ of what bfloat16 does."""
@@ -14,18 +14,36 @@ LEAST = 2.0**-8
 
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge):
-    """Compute in bf16 or fp16 MUST stay within the derived bound of that dtype, in the first gradients and in loss,
-    optimizer state and parameters after every step. (The bound is at most half of the signal. Of a truth that is no
-    such run itself the gradients use more of it than float32 would, so the compute really has 16 bits.)"""
+    """Compute in bf16, fp16 or TensorFloat-32 MUST stay within the derived bound of that, in the first gradients and in
+    loss, optimizer state and parameters after every step. (The bound is at most half of the signal. Of a truth that is
+    no such run itself gradients in 16 bits use more of it than float32 would, so the compute really has 16 bits.)"""
     judge.needs(case, "optimizer_state", "parameters")
     vacuous, first = VACUOUS_IN[case.contract.compute_dtype], (truth.value.steps[0].loss, truth.rounding.steps[0].loss)
     forward = judge_loss(judge.see(observation.start.loss), *first, "forward pass", vacuous)
     seen = Trajectory(judge.see(observation.gradients.values), judge.see(observation.training.steps))
     gradients, *rest = judge_trajectory(seen, truth, vacuous)
     judge.numbers([forward, gradients, *rest])
-    if brings_truth(case) and gradients.margin < LEAST:
-        expected = f"expected errors of {case.contract.compute_dtype} compute, at least {LEAST:.2g} of the bound"
+    narrow = case.contract.compute_dtype
+    if brings_truth(case) and narrow != "tensorfloat32" and gradients.margin < LEAST:
+        expected = f"expected errors of {narrow} compute, at least {LEAST:.2g} of the bound"
         judge.fail([f"gradients of step 1: {expected}, saw at most {gradients.margin:.2g}: this was float32"])
+
+
+@pytest.mark.clause("MIX-3", applies=in_tensorfloat32)
+def test_products_ask_for_their_precision(observation, judge):
+    """Most products of a train step whose ``compute_dtype`` is ``tensorfloat32`` MUST ask for it as they are written:
+    by the precision "high", or by an algorithm that multiplies in it. (On the CPU, too, which has none: a setting that
+    is lost in a backward pass, or that a jitted function was traced without, costs time elsewhere and no digits.)"""
+    kinds = judge.see(judge.see(observation.programs.step).multiplied)
+    asking = kinds.count("tf32")
+    judge.clear(
+        [
+            f"step: expected most products to ask for tensorfloat32, saw {asking} of {len(kinds)}; set it where "
+            f"they are traced, jax.default_matmul_precision('tensorfloat32') around the loss"
+        ]
+        if asking * 2 <= len(kinds)
+        else []
+    )
 
 
 @pytest.mark.clause("MIX-1", applies=mixed)
@@ -66,6 +84,8 @@ def declared(case, path):
 
 
 def held_in(value, dtype):
-    """Whether every element is one of a dtype's numbers."""
+    """Whether every element is one of a dtype's numbers: of TensorFloat-32's if its last 13 bits are 0."""
+    if dtype == "tensorfloat32":
+        return not (np.ascontiguousarray(value).view(np.uint32) & 0x1FFF).any()
     with np.errstate(over="ignore"):
         return np.array_equal(value, value.astype(dtype).astype(value.dtype))

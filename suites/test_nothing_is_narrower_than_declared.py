@@ -10,6 +10,12 @@ from meshproof.contract import ELEMENT_TYPES
 SINGLE = 32
 """Bits of float32."""
 
+TF32 = 19
+"""Bits of TensorFloat-32, in which products may multiply float32."""
+
+NAMES = ELEMENT_TYPES | {"tensorfloat32": "tf32"}
+"""As programs name them."""
+
 PARTS = ("parameters", "optimizer_state", "auxiliary")
 
 
@@ -24,14 +30,14 @@ def test_nothing_is_narrower_than_declared(case, observation, judge):
         programs["forward pass"] = observation.programs.forward
     declared, kept = case.contract.compute_dtype, set(case.contract.dtypes.values())
     kept |= {line.dtype for line in (*(case.contract.step or ()), *(case.contract.forward or ())) if line.dtype}
-    others = set(ELEMENT_TYPES.values()) - {ELEMENT_TYPES[declared]}
+    others = set(NAMES.values()) - {NAMES[declared]}
     judge.clear(
         f"{name}: expected no type but {declared} and wider ones, saw {seen.name} in {seen.count:,} arrays, first in "
         f"{seen.first}; compute and keep it in {declared}, or declare compute_dtype where it is meant"
         for name, program in programs.items()
         for seen in judge.see(program.floats)
         if (seen.bits < bits(declared) or (seen.bits == bits(declared) and seen.name in others))
-        and (seen.summed or seen.name not in {ELEMENT_TYPES[dtype] for dtype in kept})
+        and (seen.summed or seen.name not in {NAMES[dtype] for dtype in kept})
     )
 
 
@@ -83,5 +89,5 @@ def test_narrow_parameters_are_rounded_masters(case, observation, judge):
 
 
 def bits(dtype):
-    """Of a floating-point dtype, by its name."""
-    return jnp.finfo(dtype).bits
+    """Of a floating-point dtype, or of TensorFloat-32, by its name."""
+    return TF32 if dtype == "tensorfloat32" else jnp.finfo(dtype).bits

@@ -16,7 +16,7 @@ from meshproof.adopting.questions import Question, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.traffic import gathered, weights
-from meshproof.contract import ELEMENT_TYPES, Contract, spec_axes
+from meshproof.contract import Contract, spec_axes
 
 LEAST, MOST = 2, 3
 """Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
@@ -27,8 +27,8 @@ MASKS = ("mask", "valid", "count", "weight", "keep", "pad")
 WIDE = 32
 """Bits of float32."""
 
-HALVES = ("bfloat16", "float16")
-"""What products may multiply in place of float32."""
+NARROW = {"bfloat16": "bf16", "float16": "f16", "tensorfloat32": "tf32"}
+"""What products may multiply in place of float32: a contract's name of it, and a program's."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,10 @@ def _microbatches(sight: Sight) -> int:
 def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
     """What the step's products multiply, and a question on whatever is narrower than float32."""
     kinds = sight.step.products
-    narrow = next((name for name in HALVES if kinds.count(ELEMENT_TYPES[name]) * 2 > len(kinds)), None)
-    mixed = ELEMENT_TYPES.get(narrow or "")
+    narrow, mixed = next((each for each in NARROW.items() if kinds.count(each[1]) * 2 > len(kinds)), ("float32", ""))
     questions = [f"{kinds.count(mixed)} of {len(kinds)} products multiply {narrow}"] if mixed else []
     wide = sum(seen.count for seen in sight.step.floats if seen.bits == WIDE)
     for seen in sight.step.floats:
         if seen.bits < WIDE and seen.name != mixed:
             questions.append(f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}")
-    return (narrow or "float32"), tuple(Question("compute_dtype", f"{told}: intended?") for told in questions)
+    return narrow, tuple(Question("compute_dtype", f"{told}: intended?") for told in questions)

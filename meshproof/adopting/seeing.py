@@ -20,8 +20,8 @@ from meshproof.adopting.placement import placing
 from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
-from meshproof.hlo import Collective, HloError, census_by_shape, parse
-from meshproof.hlo.floats import Float, floats
+from meshproof.hlo import Collective, HloError, census_by_shape
+from meshproof.hlo.floats import Float, floats, multiplied
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.hlo.products import products
 from meshproof.measures.layout import LeafLayout, mesh_axes
@@ -224,17 +224,11 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         moved = census_by_shape(text, subject.case.mesh)
         written = lowered.as_text("hlo", debug_info=True) if hasattr(lowered, "as_text") else ""
         recomputes = "rematted_computation" in text
-        narrow, kinds = (floats(written), _products(written)) if written else ((), ())
+        narrow, kinds = (floats(written), multiplied(written)) if written else ((), ())
         runs = products(text, differentiated=True) or products(text)
         return Read(moved, narrow, host_transfers(text), aliased, runs, kinds, recomputes, draws)
     except HloError as error:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
-
-
-def _products(written: str) -> tuple[str, ...]:
-    return tuple(
-        each.operand(0).shapes[0].dtype for each in parse(written).instructions if each.opcode in ("dot", "convolution")
-    )
 
 
 def _refuse(training: Training) -> None:

@@ -13,8 +13,8 @@ Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", 
 Payload = Literal["parameters", "gradients", "activations", "examples", "metrics", "statistics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
 
-COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
-"""What a strategy may declare to compute in."""
+COMPUTE_DTYPES = ("float32", "tensorfloat32", "bfloat16", "float16")
+"""What a strategy may declare to compute in. ``tensorfloat32`` is a precision of float32's products, and no dtype."""
 
 ELEMENT_TYPES = {
     "float32": "f32",
@@ -69,11 +69,12 @@ class Contract:
 
     ``compute_dtype`` is that of products and activations, while parameters, optimizer state, auxiliary state, gradients
     and loss are float32, but where ``dtypes`` says otherwise: it maps patterns of ``PART/PATH`` (``parameters/*``) to
-    what leaves are kept in. A parameter that is kept in less, and that training changes, is the rounding of a float32
-    master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds (``pinned_host``),
-    for leaves that are not kept in the device's own. ``best_on_wire``: compilers of every target send no more bytes for
-    the step's collectives than they must (COM-13). ``overlap`` is the least share of these bytes with a product behind
-    them, by the schedule of any target that only compiles (COM-12).
+    what leaves are kept in. Of ``tensorfloat32`` activations are float32, and products may drop the last 13 bits of
+    what they multiply, on devices that do. A parameter that is kept in less, and that training changes, is the rounding
+    of a float32 master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds
+    (``pinned_host``), for leaves that are not kept in the device's own. ``best_on_wire``: compilers of every target
+    send no more bytes for the step's collectives than they must (COM-13). ``overlap`` is the least share of these bytes
+    with a product behind them, by the schedule of any target that only compiles (COM-12).
 
     Where a parameter or a gradient is cast is left open, so it may move in either dtype, as ``step`` lists it.
     ``rematerialises``: the backward pass recomputes activations that the forward pass did not keep. ``spared`` is the

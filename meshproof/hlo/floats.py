@@ -24,6 +24,7 @@ SUMMING = frozenset(
 _FLOAT = re.compile(r"[bt]?f(\d+)")
 _PRODUCT = re.compile(r"\balgorithm=dot_([bt]?f\d+)_")
 _ROUNDED = re.compile(r"\bexponent_bits=(\d+), mantissa_bits=(\d+)")
+_PRECISION = re.compile(r"\boperand_precision={(\w+)")
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 
 
@@ -56,6 +57,26 @@ def floats(text: str) -> tuple[Float, ...]:
         Float(name, bits, len(made), _place(text, made), _summed(name, instructions) if bits < SINGLE else 0)
         for (bits, name), made in sorted(found.items())
     )
+
+
+def multiplied(text: str) -> tuple[str, ...]:
+    """The type that each matrix product and convolution of such a text multiplies in, in its order.
+
+    ``tf32`` for float32 at the precision "high", by which a device may take TensorFloat-32, or by that algorithm.
+    Raises `HloError` for text that cannot be read.
+    """
+    return tuple(
+        _operand(instruction)
+        for instruction in parse(text).instructions
+        if instruction.opcode in ("dot", "convolution")
+    )
+
+
+def _operand(product: Instruction) -> str:
+    if algorithm := product.search(_PRODUCT):
+        return algorithm[1]
+    dtype, asked = product.operand(0).shapes[0].dtype, product.search(_PRECISION)
+    return "tf32" if dtype == "f32" and asked and asked[1] == "high" else dtype
 
 
 def _summed(name: str, instructions: Iterable[Instruction]) -> int:

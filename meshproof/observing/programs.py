@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import jax
 
 from meshproof.hlo import Collective, HloError, census
-from meshproof.hlo.floats import Float, floats
+from meshproof.hlo.floats import Float, floats, multiplied
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
 from meshproof.hlo.products import products
@@ -52,7 +52,8 @@ class Program(Facet):
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
     ``recomputes`` says whether JAX recomputes some of it in the backward pass.
-    ``floats`` are the types that it computes in as it was written: a compiler may widen them. ``arguments`` are what it
+    ``floats`` are the types that it computes in as it was written: a compiler may widen them; ``multiplied`` those of
+    its products, ``tf32`` where they ask for that. ``arguments`` are what it
     is handed on one device, with the bytes that each takes as the program lays it out. ``takes_extremes``: devices find
     a maximum or a minimum together, of which XLA:CPU drops NaN. ``unordered`` are sums that a GPU takes in another
     order each time: none elsewhere, and none where a flag of the user's forbids them.
@@ -64,6 +65,7 @@ class Program(Facet):
     collectives: Seen[tuple[Collective, ...]]
     products: Seen[int | None]
     floats: Seen[tuple[Float, ...]]
+    multiplied: Seen[tuple[str, ...]]
     memory: Seen[ProgramMemory]
     flops: Seen[float]
     compile_seconds: Seen[float | None]
@@ -140,12 +142,12 @@ def told_of(compiled: Any, seconds: float | None) -> Compiled:
 def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled) -> Program:
     """What the text of a program says."""
     text = compiled.text
+    kinds, multiplying = _written(member, lowered)
     return Program(
         collectives=_moved(text, lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
-        floats=_read(lambda: floats(lowered.as_text("hlo", debug_info=True)))
-        if hasattr(lowered, "as_text")
-        else NotSupported(f"what {member}.lower() returns has no as_text(): hand over JAX's own"),
+        floats=kinds,
+        multiplied=multiplying,
         memory=compiled.memory or NotSupported("the backend gives no memory analysis"),
         flops=NotSupported("the compiler counts no FLOPs")
         if subject.case.compiles_only and isnan(compiled.flops)
@@ -160,6 +162,15 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         if adds_in_any_order(jax.default_backend(), os.environ)
         else (),
     )
+
+
+def _written(member: str, lowered: Any) -> tuple[Seen[tuple[Float, ...]], Seen[tuple[str, ...]]]:
+    """The types of a program as it was written, and those of its products."""
+    if not hasattr(lowered, "as_text"):
+        unseen = NotSupported(f"what {member}.lower() returns has no as_text(): hand over JAX's own")
+        return unseen, unseen
+    text = lowered.as_text("hlo", debug_info=True)
+    return _read(lambda: floats(text)), _read(lambda: multiplied(text))
 
 
 def with_schedule(subject: Subject, program: Program, text: str, state_bytes: int) -> Program:

@@ -61,9 +61,10 @@ def narrower(dtype: str, held: Any) -> Any:
 
 
 def precision(dtype: Any) -> tuple[float, float]:
-    """The smallest normal number of a dtype, and the distance from 1 to the next."""
-    told: Any = jax.numpy.finfo(dtype)  # type: ignore[no-untyped-call]
-    return float(told.tiny), float(told.eps)
+    """The smallest normal number of a dtype, and the distance from 1 to the next. TensorFloat-32 has the range of
+    float32, and 10 bits of mantissa."""
+    told: Any = jax.numpy.finfo("float32" if dtype == "tensorfloat32" else dtype)  # type: ignore[no-untyped-call]
+    return float(told.tiny), 2.0**-10 if dtype == "tensorfloat32" else float(told.eps)
 
 
 def ulp(value: np.ndarray, dtype: Any, range_of: Any = None) -> np.ndarray:

@@ -16,7 +16,7 @@ from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 from reference_impl.modifiers.accumulation import Accumulated
 from reference_impl.modifiers.masking import Masked
-from reference_impl.modifiers.precision import MixedPrecision
+from reference_impl.modifiers.precision import MixedPrecision, TensorFloat32
 from reference_impl.strategies import (
     data_parallel,
     data_parallel_pmap,
@@ -32,6 +32,8 @@ ACCUMULATED, MASKED = Accumulated(MLP()), Masked(MLP())
 MIXED = MixedPrecision(MLP(widths=(16, 64, 64, 10)))
 """Small: the wider and the deeper, the more ReLUs flip in bfloat16 one after another, and the less the bound tells."""
 
+COARSE = TensorFloat32(MIXED.model)
+
 ANNOTATED = (
     (data_parallel.PAGE, DATA, ACCUMULATED, "accumulated_naively"),
     (data_parallel.PAGE, DATA, MASKED, "masked"),
@@ -39,6 +41,8 @@ ANNOTATED = (
     (single_device.PAGE, ONE, MIXED, "bf16"),
     (data_parallel.PAGE, DATA, MIXED, "bf16"),
     (fsdp.PAGE, DATA, MIXED, "bf16"),
+    (single_device.PAGE, ONE, COARSE, "tf32"),
+    (fsdp.PAGE, DATA, COARSE, "tf32"),
 )
 FRAMEWORKS: tuple[tuple[Any, Any, Model, str], ...] = (
     (LinenForm, data_parallel.PAGE, MASKED, "masked"),

@@ -1,4 +1,6 @@
-"""Mixed precision: products and activations in bfloat16, everything that is kept or added up over time in float32.
+"""Fewer digits where they cost most: products in bfloat16, or in TensorFloat-32.
+
+Mixed precision: products and activations in bfloat16, everything that is kept or added up over time in float32.
 
     parameters, gradients, optimizer state   float32, at rest and on the move
     parameters in use, inputs, activations   bfloat16
@@ -42,6 +44,32 @@ class MixedPrecision(Modified):
     def applied(self, apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, jax.Array], jax.Array]:
         """Of narrow parameters and inputs; the outputs in float32."""
         return lambda parameters, x: apply(jax.tree.map(narrow, parameters), narrow(x)).astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class TensorFloat32(Modified):
+    """A model of float32 whose products may take TensorFloat-32: GPUs drop 13 bits of what they multiply, CPUs none.
+
+    The precision is set where the model is traced, so that its products have it wherever it runs, those of the backward
+    pass too; a setting of the process (``jax_default_matmul_precision``) holds for whatever else it runs.
+    """
+
+    @property
+    def promises(self) -> dict[str, Any]:
+        """The model's, and the precision of products."""
+        return self.model.promises | {"compute_dtype": "tensorfloat32"}
+
+    def truth(self, optimizer: Optimizer) -> ModelTruth:
+        """The truth of the same mathematics; its bound allows for operands without their last 13 bits."""
+        return self.model.truth(optimizer).in_tensorfloat32()
+
+    def apply(self, parameters: Mapping[str, Any], x: jax.Array, layout: Layout) -> jax.Array:
+        """The outputs."""
+        return self.applied(lambda parameters, x: self.model.apply(parameters, x, layout))(parameters, x)
+
+    def applied(self, apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, jax.Array], jax.Array]:
+        """Of the same arrays."""
+        return jax.default_matmul_precision("tensorfloat32")(apply)
 
 
 @dataclass(frozen=True)

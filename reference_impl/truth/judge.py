@@ -25,6 +25,12 @@ class ModelTruth(ABC):
         """The same mathematics, computed in bfloat16 from float32 parameters to a float32 loss; not every model can."""
         raise NotImplementedError(f"{type(self).__name__} does not compute in bfloat16: mix a model whose truth does")
 
+    def in_tensorfloat32(self) -> ModelTruth:
+        """The same mathematics, whose products may drop digits of what they multiply; not every model can."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not compute in TensorFloat-32: take a model whose truth does"
+        )
+
     @abstractmethod
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The global shape of every parameter by path, in the model's order."""

@@ -11,20 +11,21 @@ Dense layers with ReLU between them; the last is linear. Parameters are flat: ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
-from meshproof.contract import Batch
+from meshproof.contract import Batch, ReferenceTrajectory, Tree
 
 from .bfloat16 import narrow, widen
 from .data import draw_bell, examples, float32
 from .judge import ModelTruth, check_array, check_labels
 from .optimizers import Momentum, Optimizer, Values
 from .rounding import Array, Rounded, exact, gate, log_softmax, relu, softmax
+from .tensorfloat32 import CutOff, TensorFloat32, widened
 
 SEED = 4
 """With it no pre-activation of the default shape comes so near 0 in five steps that its ReLU may flip in float32.
@@ -34,7 +35,7 @@ pre-activations a step, each known to a millionth. Other shapes may need another
 """
 
 Loss = Literal["softmax_cross_entropy", "mean_squared_error"]
-Compute = Literal["float32", "bfloat16"]
+Compute = Literal["float32", "tensorfloat32", "cut off", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,17 @@ class MLPTruth(ModelTruth):
     def in_bfloat16(self) -> MLPTruth:
         """The same network, computed in bfloat16 from float32 parameters to a float32 loss."""
         return replace(self, compute="bfloat16")
+
+    def in_tensorfloat32(self) -> MLPTruth:
+        """The same network, whose products may drop the last digits of what they multiply."""
+        return replace(self, compute="tensorfloat32")
+
+    def train(self, parameters: Tree, batches: Sequence[Batch]) -> ReferenceTrajectory:
+        """As every truth; of TensorFloat-32 also with operands cut off, as a device may do it."""
+        reference = super().train(parameters, batches)
+        if self.compute != "tensorfloat32":
+            return reference
+        return widened(reference, replace(self, compute="cut off").train(parameters, batches).value)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The global shape of every parameter by path, in the model's order."""
@@ -167,7 +179,12 @@ LOSSES: dict[Loss, Callable[[Rounded, np.ndarray], tuple[Rounded, Rounded]]] = {
 }
 
 
-KEPT: dict[Compute, Callable[[Rounded], Rounded]] = {"float32": lambda x: x, "bfloat16": narrow}
+KEPT: dict[Compute, Callable[[Rounded], Rounded]] = {
+    "float32": widen,
+    "tensorfloat32": lambda x: TensorFloat32(x.value, x.variance),
+    "cut off": lambda x: CutOff(x.value, x.variance),
+    "bfloat16": narrow,
+}
 """How parameters, inputs and the gradient of the outputs are kept from there on; the loss is always float32's."""
 
 

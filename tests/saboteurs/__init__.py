@@ -42,6 +42,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     stages_nnx,
     states,
     strangers,
+    tensorfloat32,
     together,
     training_loops,
     transformers,

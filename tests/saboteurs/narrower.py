@@ -16,12 +16,12 @@ WHOLE = {"*": P()}
 class Halves(Trainer):
     """Computes in bfloat16."""
 
-    name = "healthy_halves"
+    name, dtype = "healthy_halves", "bfloat16"
 
     @property
     def contract(self) -> Contract:
         """Which it says; a budget left open."""
-        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype="bfloat16")
+        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype=self.dtype)
 
     def mean_loss(self, w: Any, batch: Any) -> Any:
         """Products in bfloat16, the loss in float32."""
@@ -45,12 +45,7 @@ class HalvesTooLong(Halves):
 class OtherHalves(Halves):
     """Declares float16, and multiplies in bfloat16."""
 
-    name = "other_halves"
-
-    @property
-    def contract(self) -> Contract:
-        """The other one."""
-        return Contract(WHOLE, WHOLE, WHOLE, {"*": P("data")}, compute_dtype="float16")
+    name, dtype = "other_halves", "float16"
 
 
 plant_stranger(Halves())

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from meshproof.hlo import HloError
-from meshproof.hlo.floats import floats
+from meshproof.hlo.floats import floats, multiplied
 
 ROWS = jnp.ones((8, 8))
 
@@ -71,6 +71,20 @@ def test_products_and_sums_are_counted():
     assert read(lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32), narrow)["bf16"].summed == 1
     assert read(lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (0,)), narrow)["bf16"].summed == 1
     assert read(half, ROWS)["bf16"].summed == 1
+
+
+@pytest.mark.parametrize("precision", ["high", "tensorfloat32"])
+def test_products_tell_what_they_ask_for(precision):
+    """In the backward pass too, and each in its place; a product at another precision, or of bfloat16, does not."""
+
+    def loss(w, x):
+        with jax.default_matmul_precision(precision):
+            h = x @ w
+        return (half(h) @ w).sum()
+
+    with jax.default_matmul_precision("float32"):
+        text = jax.jit(jax.value_and_grad(loss)).lower(ROWS, ROWS).as_text("hlo")
+    assert sorted(multiplied(text)) == ["bf16"] * 3 + ["f32"] * 3 + ["tf32"] * 2
 
 
 def test_without_places_the_name_is_told():

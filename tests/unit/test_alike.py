@@ -105,3 +105,76 @@ def test_what_holds_no_numbers_alone_is_left_as_it_is():
     made = []
     trainer = Alike(SimpleNamespace(load=lambda _: made.append(object()) or {"w": jnp.ones(2), "opaque": made[-1]}))
     assert [trainer.load(start)["opaque"] for start in STARTS] == made
+
+
+class Plateau:
+    """Remembers the losses of its run."""
+
+    def __init__(self):
+        self.seen = []
+
+
+def reads(start, history):
+    """An update that closes over its start value's largest element."""
+    largest = float(start["w"].max())
+    return optax.stateless(lambda updates, _: jax.tree.map(lambda update: update * largest + len(history), updates))
+
+
+def counting(start):
+    """An update that counts how often it was traced."""
+    calls = 0
+
+    def update(updates, _):
+        nonlocal calls
+        calls += 1
+        return updates
+
+    return optax.stateless(update)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda _: Plateau(),
+        lambda _: [],
+        lambda _: {},
+        lambda start: reads(start, ()),
+        counting,
+        lambda _: Plateau().__init__,
+    ],
+    ids=["an object", "a list", "a dict", "a number of the start", "a count", "a method of an object"],
+)
+def test_what_a_run_may_change_or_a_start_decides_is_its_own(made):
+    """A scheduler that has seen another run's losses, or a length that another start has."""
+
+    def load(start):
+        return TrainState.create(apply_fn=made(start), params=start, tx=optax.sgd(0.1))
+
+    trainer = Alike(SimpleNamespace(load=load))
+    states = [trainer.load(start) for start in STARTS]
+    assert len({id(state.apply_fn) for state in states}) == len(STARTS)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: optax.chain(
+            optax.clip_by_global_norm(1.0), optax.adamw(optax.warmup_cosine_decay_schedule(0, 1, 5, 9))
+        ),
+        lambda: optax.adamw(0.1, mask=lambda tree: jax.tree.map(lambda leaf: leaf.ndim > 1, tree)),
+        lambda: optax.lion(0.1, b1=0.8),
+    ],
+)
+def test_an_optimizer_that_is_made_anew_is_one(made):
+    """Functions of functions, by what they close over."""
+    trainer = Alike(SimpleNamespace(load=lambda start: TrainState.create(apply_fn=len, params=start, tx=made())))
+    assert len({id(trainer.load(start).tx.update) for start in STARTS}) == 1
+
+
+def test_a_parameter_in_two_places_is_in_both_before_it_is_placed():
+    """Held as NumPy's arrays."""
+    trainer = Alike(
+        SimpleNamespace(load=lambda start: {"embed": start["w"], "read_out": start["w"], "f": optax.sgd(0.1)})
+    )
+    states = [trainer.load(start) for start in STARTS]
+    assert all(state["embed"] is state["read_out"] for state in states)

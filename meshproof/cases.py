@@ -222,17 +222,20 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
 
 
 def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
-    """Whether it is the first of those whose states are written and read alike (`Case.kept_by`); each is, where its
-    target has `FEW` cases: one function may do another thing for each strategy."""
+    """Whether it is the first of those whose states are written and read alike (`Case.kept_by`), on the smallest of
+    their meshes of several devices: a larger one may find too few. Each is, where its target has `FEW` cases: one
+    function may do another thing for each strategy."""
     if sum(each.target == case.target for each in cases) <= FEW:
         return True
-    return case is next((each for each in cases if each.kept_by == case.kept_by), case)
+    alike = (each for each in cases if each.kept_by == case.kept_by)
+    return case is min(alike, key=lambda each: (each.devices == 1, each.devices), default=case)
 
 
 def _code(strategy: Strategy, member: str) -> Hashable:
-    """The function of a member, the same one for all strategies that share it; ``None`` where there is none."""
+    """The function of a member, the same one for all strategies that share it; ``None`` where there is none. That of
+    another object is its own: two may do otherwise what one function does."""
     value = getattr(strategy, member, None)
-    return getattr(value, "__func__", value)
+    return getattr(value, "__func__", value) if getattr(value, "__self__", None) is strategy else value
 
 
 def has_member(strategy: Any, member: str) -> bool:

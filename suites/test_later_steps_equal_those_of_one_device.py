@@ -23,7 +23,7 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
     forgets = observation.programs.step.takes_extremes is True
     verdicts = []
     for probe, reference in alone.items():
-        steps = zip(judge.see(seen[probe]), reference.value.steps, reference.rounding.steps, strict=True)
+        steps = zip(judge.see(seen[probe]).steps, reference.value.steps, reference.rounding.steps, strict=True)
         for number, step in enumerate(steps, start=1):
             for part, leaves in parts(*step):
                 run, one, allowed = settled(*leaves, forgets and probe.endswith(NOT_FINITE))

@@ -49,11 +49,11 @@ def margins(trainer: Any, seeds: int) -> Iterator[tuple[float, float]]:
         first = trainer.gradients(
             trainer.load(canonical(trainer.parameters(start), "")), trainer.shard_batch(batches[0])
         )
-        seen = Trajectory(host(canonical(first, "gradients")), run(trainer, one.training))
+        seen = Trajectory(host(canonical(first, "gradients")), run(trainer, one.training)[0])
         later = (
             verdict
             for probe in probes(case, one.training.parameters, one.training.batches, start)
-            for verdict in probed(run(trainer, probe), one.reference(probe, PROBE_DRAWS, PROBE_WIDTH))
+            for verdict in probed(run(trainer, probe)[0], one.reference(probe, PROBE_DRAWS, PROBE_WIDTH))
         )
         yield worst(trained(seen, one.reference(one.training, DRAWS))), worst(later)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from meshproof.contract import Step
 from meshproof.observing.auxiliary import Auxiliary
 from meshproof.observing.draws import Draws
 from meshproof.observing.gradients import Gradients
 from meshproof.observing.initialisation import Initialisation
+from meshproof.observing.probes import Probed
 from meshproof.observing.programs import Programs
 from meshproof.observing.refusals import Refusals
 from meshproof.observing.seen import Facet, Failed, NotExercised, Seen
@@ -42,7 +42,7 @@ class Observation(Facet):
     auxiliary: Auxiliary
     gradients: Gradients
     training: Training
-    probes: Seen[dict[str, Seen[tuple[Step, ...]]]]
+    probes: Seen[dict[str, Seen[Probed]]]
     draws: Draws
     refusals: Refusals
     warnings: tuple[Warned, ...]

@@ -18,6 +18,7 @@ import numpy as np
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves, Step, nest, spec_axes
+from meshproof.measures.verdicts import Verdict
 from meshproof.observing.alike import Alike
 from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.nan_propagation import propagating
@@ -25,7 +26,7 @@ from meshproof.observing.other_states import advanced, shows_rates, with_rates_t
 from meshproof.observing.rounding import as_held, is_float
 from meshproof.observing.seen import NotSupported, Seen, Unseen
 from meshproof.observing.start import Start
-from meshproof.observing.state import host
+from meshproof.observing.state import host, replicas
 from meshproof.observing.subject import Subject
 
 LONG = 24
@@ -103,25 +104,43 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
         yield Probe("one example in every row", parameters, (repeated(several[0]),))
 
 
-def observe_probes(subject: Subject, start: Start) -> Seen[dict[str, Seen[tuple[Step, ...]]]]:
-    """The steps of every probe, by its name, where a single device can say what they must be."""
+@dataclass(frozen=True)
+class Probed:
+    """The steps of a probe that are judged, and whether copies on several devices are one in the last state; ``None``
+    where it need not be finite."""
+
+    steps: tuple[Step, ...]
+    replicas: Verdict | None
+
+
+def observe_probes(subject: Subject, start: Start) -> Seen[dict[str, Seen[Probed]]]:
+    """What became of every probe, by its name, where a single device can say what its steps must be."""
     parameters = start.parameters
     if subject.has("truth"):
         return NotSupported("the implementation brings its truth")
     if isinstance(parameters, Unseen):
         return parameters
 
-    def look() -> dict[str, Seen[tuple[Step, ...]]]:
+    def look() -> dict[str, Seen[Probed]]:
         given = [as_held(tree) for tree in (nest(parameters), *subject.host_batches)]
         every = probes(subject.case, given[0], given[1:], subject.fresh())
         trainer = Alike(subject.strategy)
-        return {probe.what: subject.attempt(partial(run, trainer, probe)) for probe in every}
+        return {probe.what: subject.attempt(partial(probed, subject, trainer, probe)) for probe in every}
 
     return subject.attempt(look, "single_device", "load")
 
 
-def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
-    """The steps that are judged."""
+def probed(subject: Subject, trainer: Any, probe: Probe) -> Probed:
+    """One of them."""
+    steps, state = run(trainer, probe)
+    if probe.spoiled:
+        return Probed(steps, None)
+    copies = replicas(subject.shown(state))
+    return Probed(steps, replace(copies, part=f"copies on several devices, {probe.what}"))
+
+
+def run(trainer: Any, probe: Probe) -> tuple[tuple[Step, ...], Any]:
+    """The steps that are judged, and the state that the last one leaves."""
     state, steps = trainer.load(nest(probe.parameters)), []
     train_step = propagating(trainer.train_step) if probe.spoiled else trainer.train_step
     for number, batch in enumerate(probe.batches):
@@ -132,7 +151,7 @@ def run(trainer: Any, probe: Probe) -> tuple[Step, ...]:
             steps.append(step_of(trainer, state, metrics, probe.coarse))
     if probe.by_length:
         steps = [replace(step, parameters=lengths(probe.parameters, step)) for step in steps]
-    return tuple(steps)
+    return tuple(steps), state
 
 
 def lengths(before: Leaves, step: Step) -> Leaves:
@@ -151,12 +170,12 @@ def place(trainer: Any, batch: Any) -> Any:
 def step_of(trainer: Any, state: Any, metrics: Any, coarse: bool = False) -> Step:
     """What a step has computed, as far as the trainer shows it."""
 
-    def shown(part: str) -> Leaves:
+    def of(part: str) -> Leaves:
         return host(canonical(getattr(trainer, part)(state), part)) if has_member(trainer, part) else {}
 
     if coarse:
-        return Step(loss_of(metrics), {}, {}, {}, shown("auxiliary"))
-    parameters, moments, auxiliary = map(shown, ("parameters", "optimizer_state", "auxiliary"))
+        return Step(loss_of(metrics), {}, {}, {}, of("auxiliary"))
+    parameters, moments, auxiliary = map(of, ("parameters", "optimizer_state", "auxiliary"))
     return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)
 
 

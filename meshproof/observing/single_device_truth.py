@@ -220,7 +220,7 @@ class OneDevice:
         if self.gradients and probe.what == self.training.what:
             state, batch = trainer.load(nest(probe.parameters)), place(trainer, nest(probe.batches[0]))
             first = host(canonical(trainer.gradients(state, batch), "gradients"))
-        return Trajectory(first, run(trainer, probe))
+        return Trajectory(first, run(trainer, probe)[0])
 
     def forward(self) -> float:
         """The loss of the forward pass."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+from jax.numpy import floating, issubdtype
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree, leaves
@@ -25,6 +26,9 @@ ALONE = "non-addressable"
 
 INSTRUMENTS = Path(__file__).parent
 """Whose fault it is not that an array is read so."""
+
+STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
+"""What every state has."""
 
 STEPS = 3
 """How many train steps a case is observed over: the first from zero momentum, the next with it, one more."""
@@ -162,3 +166,20 @@ class Subject:
     def held(self, state: Any) -> list[tuple[str, jax.Array]]:
         """Every array of a state by JAX's key path, in model order."""
         return in_model_order(array_leaves(state), self.model)
+
+    def shown(self, state: Any) -> list[tuple[str, jax.Array]]:
+        """These, and the arrays on devices of the canonical trees where they are made of it.
+
+        Of the auxiliary state only floats: each device may have a random key of its own.
+        """
+        held = {id(leaf[1]): leaf for leaf in self.held(state)}
+        parts = [part for part in STATE if self.has(part) and not self.has("at_rest")]
+        made = [leaf for part in parts for leaf in leaves(self.tree(part, state)) if isinstance(leaf[1], jax.Array)]
+        if self.has("auxiliary"):
+            auxiliary = leaves(self.tree("auxiliary", state))
+            made += [
+                (f"auxiliary/{path}", a)
+                for path, a in auxiliary
+                if isinstance(a, jax.Array) and issubdtype(a.dtype, floating)
+            ]
+        return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]

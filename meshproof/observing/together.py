@@ -26,8 +26,7 @@ from meshproof.observing.agreement import join
 from meshproof.observing.members import loss_of, state_and_metrics
 from meshproof.observing.seen import Failed, Seen
 from meshproof.observing.state import host
-from meshproof.observing.subject import ALONE, Subject
-from meshproof.observing.training import STATE
+from meshproof.observing.subject import ALONE, STATE, Subject
 
 
 def main(implementation: str, folder: Path, *names: str) -> None:

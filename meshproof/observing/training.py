@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.numpy import floating, issubdtype
 
-from meshproof.contract import Part, Step, leaves
+from meshproof.contract import Step
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.checkpoints import Checkpoints, observe_checkpoints
@@ -21,9 +20,8 @@ from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import loss_of, origin, other_metrics, scalar, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.observing.state import finite_state, layout_of, moved, replicas, retyped, types_of
-from meshproof.observing.subject import LONG, STEPS, Subject
+from meshproof.observing.subject import LONG, STATE, STEPS, Subject
 
-STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
 Compilations = tuple[tuple[str, ...], ...]
 Losses = tuple[Seen[float], ...]
 
@@ -90,7 +88,7 @@ def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -
         retyped=subject.attempt(lambda: retyped(types, types_of(final))),
         made_otherwise=subject.then(made, lambda made: retyped(types_of(final), made)),
         finite=subject.attempt(lambda: finite_state(subject.held(final))),
-        replicas=subject.attempt(lambda: replicas(_shown(subject, final))),
+        replicas=subject.attempt(lambda: replicas(subject.shown(final))),
         evaluation=subject.attempt(
             lambda: evaluate(subject.strategy, final, evaluation_set(subject.host_batches)), "evaluate"
         ),
@@ -133,24 +131,6 @@ def _numbers(subject: Subject, state: Any, metrics: Mapping[str, Any]) -> Step:
     return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)
 
 
-def _shown(subject: Subject, state: Any) -> list[tuple[str, jax.Array]]:
-    """The arrays of a state, and those on devices of the canonical trees where these are made of it.
-
-    Of the auxiliary state only floats: each device may have a random key of its own.
-    """
-    held = {id(leaf[1]): leaf for leaf in subject.held(state)}
-    parts = [part for part in STATE if subject.has(part) and not subject.has("at_rest")]
-    made = [leaf for part in parts for leaf in leaves(subject.tree(part, state)) if isinstance(leaf[1], jax.Array)]
-    if subject.has("auxiliary"):
-        auxiliary = leaves(subject.tree("auxiliary", state))
-        made += [
-            (f"auxiliary/{path}", a)
-            for path, a in auxiliary
-            if isinstance(a, jax.Array) and issubdtype(a.dtype, floating)
-        ]
-    return [*held.values(), *(leaf for leaf in made if id(leaf[1]) not in held)]
-
-
 def _compilations_alone(subject: Subject) -> Seen[Compilations]:
     """What is traced and compiled in a run before which nothing was lowered. Where a census lowered the step, JAX
     compiles the second one, too, if axes are explicit and `jax.set_mesh` is around each call (jax 0.10.2 and 0.12.0.1).
@@ -191,7 +171,7 @@ def _later(subject: Subject, state: Any) -> Later:
         compilations=tuple(compilations),
         finite=subject.attempt(lambda: finite_state(subject.held(state))),
         replicas=subject.attempt(
-            lambda: replace(replicas(_shown(subject, state)), part=f"copies on several devices after {LONG} steps")
+            lambda: replace(replicas(subject.shown(state)), part=f"copies on several devices after {LONG} steps")
         ),
     )
 

@@ -24,9 +24,9 @@ class AveragesCopies(Pmap):
         """One step."""
         trained, metrics = super().update(state, batch)
         average = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, state["average"], trained["parameters"])
-        return trained | {"average": self.kept(average, state["average"])}, metrics
+        return trained | {"average": self.kept(average, state)}, metrics
 
-    def kept(self, average: Any, before: Any) -> Any:
+    def kept(self, average: Any, state: Any) -> Any:
         """What becomes the average."""
         return average
 
@@ -40,11 +40,34 @@ class AveragesOnFirstDevice(AveragesCopies):
 
     name = "averages_on_first_device"
 
-    def kept(self, average: Any, before: Any) -> Any:
+    def kept(self, average: Any, state: Any) -> Any:
         """The old one elsewhere."""
-        first = jax.lax.axis_index("data") == 0
-        return jax.tree.map(lambda new, old: jnp.where(first, new, old), average, before)
+        return jax.tree.map(lambda new, old: jnp.where(self.averages(state), new, old), average, state["average"])
+
+    def averages(self, state: Any) -> Any:
+        """Whether this device does."""
+        return jax.lax.axis_index("data") == 0
+
+
+class AveragesOnFirstDeviceLate(AveragesOnFirstDevice):
+    """Which begins to after some steps."""
+
+    name = "averages_on_first_device_late"
+
+    def start(self, parameters: Any) -> Any:
+        """None was taken."""
+        return super().start(parameters) | {"taken": jnp.zeros((), jnp.int32)}
+
+    def update(self, state: Any, batch: Any) -> Any:
+        """One more."""
+        trained, metrics = super().update(state, batch)
+        return trained | {"taken": state["taken"] + 1}, metrics
+
+    def averages(self, state: Any) -> Any:
+        """Not before the twentieth."""
+        return super().averages(state) & (state["taken"] >= 20)
 
 
 plant_stranger(AveragesCopies())
 plant_stranger(AveragesOnFirstDevice(), "NUM-6")
+plant_stranger(AveragesOnFirstDeviceLate(), "NUM-6")

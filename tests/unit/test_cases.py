@@ -11,11 +11,11 @@ from meshproof.contract import Contract
 WHOLE = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": PartitionSpec()})
 
 
-def case(name, framework="jax", variant="", target="cpu", contract=WHOLE, **members):
+def case(name, framework="jax", variant="", target="cpu", contract=WHOLE, made=SimpleNamespace, devices=8, **members):
     """One with these members beside `save` and `restore`."""
     members = {"save": print, "restore": print} | members
-    strategy = SimpleNamespace(name=name, framework=framework, variant=variant, contract=contract, **members)
-    return Case(f"{name}-{framework}+{variant}", strategy, {"data": 8}, target)
+    strategy = made(name=name, framework=framework, variant=variant, contract=contract, **members)
+    return Case(f"{name}-{framework}+{variant}", strategy, {"data": devices}, target)
 
 
 def chosen(*cases):
@@ -29,18 +29,34 @@ def none_are_few(monkeypatch):
     monkeypatch.setattr("meshproof.cases.FEW", 0)
 
 
-class Kept:
-    """Whose instances share the code that saves and restores them."""
+class Kept(SimpleNamespace):
+    """Whose instances share the code that saves them."""
 
     def save(self, state, folder):
         """Nothing is written."""
 
 
+def keeping(save, **members):
+    """One that is saved by its class."""
+    return Kept(**members)
+
+
 def test_what_the_same_code_keeps_is_judged_once():
-    """Whatever the strategies are called; methods of one class are one code, whose instances are many."""
+    """Whatever the strategies are called; the methods of a class are one code, whose instances are many."""
     assert chosen(case("fsdp"), case("fsdp"), case("zero1")) == [0]
-    assert chosen(*(case(name, save=Kept().save) for name in ("fsdp", "zero1", "zero2"))) == [0]
+    assert chosen(*(case(name, made=keeping) for name in ("fsdp", "zero1", "zero2"))) == [0]
     assert chosen(case("fsdp"), case("zero1", save=Kept().save), case("zero2", restore=repr)) == [0, 1, 2]
+
+
+def test_another_object_may_do_otherwise():
+    """One that was told to be loose, of a class that may be strict."""
+    assert chosen(*(case(name, save=Kept().save) for name in ("fsdp", "zero1", "zero2"))) == [0, 1, 2]
+
+
+def test_the_smallest_mesh_of_several_devices_is_judged():
+    """There may be too few for a larger one, and one device splits nothing."""
+    assert chosen(*(case("fsdp", devices=devices) for devices in (16, 1, 8, 8))) == [2]
+    assert chosen(case("single_device", devices=1), case("single_device", devices=1)) == [0]
 
 
 def test_each_variant_is_judged_once():

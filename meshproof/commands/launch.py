@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -53,6 +53,12 @@ def say(*lines: str) -> None:
         typer.echo("\n".join(lines), err=True)
 
 
+def last_words(group: Group, number: int | None) -> Iterator[str]:
+    """What another process than the first printed last: that one's is on the screen."""
+    for line in group.last_words(number) if number else ():
+        yield f"process {number}: {line}"
+
+
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What every process runs, after --.")],
     processes: Annotated[int, typer.Option("--processes", "-n", help="How many processes.")] = 2,
@@ -90,13 +96,14 @@ def launch(
                 except SignalledError as signalled:
                     if signalled.number == signal.SIGTERM:
                         hear(heard)  # who signals again has waited long enough
-                        group.ask_to_end(grace)
+                        for number, told in group.ask_to_end(grace).items():
+                            say(f"meshproof: got SIGTERM; {told}", *last_words(group, number))
                     raise
                 if fault is None:
                     return
                 say(f"meshproof: {fault}; all {processes} processes are ended", *fault.details)
-                for line in group.last_words(fault.number) if fault.number else ():
-                    say(f"process {fault.number}: {line}")
+                for line in last_words(group, fault.number):
+                    say(line)
         except SignalledError as signalled:
             say(f"meshproof: got {signalled.number.name}; all {processes} processes are ended")
             raise typer.Exit(128 + signalled.number) from None

@@ -22,7 +22,7 @@ from typing import IO
 
 from meshproof.children import end, ended, start
 from meshproof.launching import departures
-from meshproof.launching.endings import Fault
+from meshproof.launching.endings import Fault, exit_code, exit_text
 from meshproof.launching.guard import Guard
 from meshproof.launching.marks import MARKS
 from meshproof.launching.watch import Watch
@@ -32,6 +32,11 @@ ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PR
 
 STUCK_AFTER = 45.0
 """Seconds without a mark after which the process that is furthest behind is stuck, where nobody says."""
+
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
+
+ASKED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""The exit codes of what ends because it was asked to."""
 
 LAST_WORDS = 20
 """Lines of what a process printed that are shown of it."""
@@ -111,14 +116,28 @@ class Group:
         """
         return Watch(self.processes, self.folder).watch(stuck_after, limit, notice)
 
-    def ask_to_end(self, patience: float) -> None:
-        """Send SIGTERM to every process and all that it started, and wait until the processes have ended, for so many
-        seconds at most."""
+    def ask_to_end(self, patience: float) -> dict[int, str]:
+        """Send SIGTERM to every process, and wait until they have ended, for so many seconds at most. How those ended,
+        by number, that did otherwise than asked.
+
+        What a process started is its own to end: a pool that loads data is still needed. A shell passes nothing on, so
+        that all that it runs is sent it.
+        """
+        send = os.killpg if Path(self.command[0]).name in SHELLS else os.kill
         for process in self.processes:
             with suppress(ProcessLookupError, PermissionError):  # macOS denies what is already gone
-                os.killpg(process.pid, signal.SIGTERM)
+                send(process.pid, signal.SIGTERM)
         until = time.monotonic() + patience
-        all(ended(process, until - time.monotonic()) for process in self.processes)
+        late = {
+            number: f"process {number} has not ended {patience:g} s after it, and is killed: it may not have saved"
+            for number, process in enumerate(self.processes)
+            if not ended(process, max(0.0, until - time.monotonic()))
+        }
+        return late | {
+            number: f"process {number} {exit_text(process)} after it"
+            for number, process in enumerate(self.processes)
+            if number not in late and exit_code(process) not in ASKED
+        }
 
     def last_words(self, number: int) -> list[str]:
         """The last lines that a process printed."""

@@ -205,17 +205,33 @@ def test_a_launcher_that_is_ended_ends_all(tmp_path, name, code):
 
 SAVES = """
 import os, pathlib, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: time.sleep({takes}) or mark("saved") or sys.exit(0))
+def save(*_):
+    {save}
+    mark("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
 def mark(what): pathlib.Path(sys.argv[1], what + os.environ["JAX_PROCESS_ID"]).touch()
 mark("begun")
 time.sleep(99)
 """
 
+POOL = """
+import multiprocessing, os, pathlib, signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+def mark(what): pathlib.Path(sys.argv[1], what + os.environ["JAX_PROCESS_ID"]).touch()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    mark("begun")
+    while not asked:
+        pool.map(time.sleep, [0.3, 0.3])
+mark("saved")
+"""
 
-def ended_by_sigterm(folder, takes, grace, *signals):
-    """What a launcher of two that save for so many seconds printed, its exit code, and the seconds that it took."""
-    command = [sys.executable, "-m", "meshproof", "launch", "--grace", str(grace), "--", sys.executable, "-c"]
-    command += [SAVES.format(takes=takes), str(folder)]
+
+def ended_by_sigterm(folder, program, grace, *signals, by=()):
+    """What a launcher of two printed, its exit code, and the seconds that it took."""
+    command = [sys.executable, "-m", "meshproof", "launch", "--grace", str(grace), "--", *by, sys.executable, "-c"]
+    command += [program, str(folder)]
     started = subprocess.Popen([sys.executable, "-c", HEARING, *command], stderr=subprocess.PIPE, text=True)
     for _ in range(300):
         if len([*folder.glob("begun*")]) == 2:
@@ -231,17 +247,37 @@ def ended_by_sigterm(folder, takes, grace, *signals):
 
 def test_sigterm_is_passed_on(tmp_path):
     """A scheduler's end of a job: each process saves first."""
-    said, code, _ = ended_by_sigterm(tmp_path, 1, 20, signal.SIGTERM)
-    assert code == 143 and "got SIGTERM; all 2 processes are ended" in said
-    assert len([*tmp_path.glob("saved*")]) == 2
+    said, code, _ = ended_by_sigterm(tmp_path, SAVES.format(save="time.sleep(1)"), 20, signal.SIGTERM)
+    assert code == 143 and said.strip().endswith("meshproof: got SIGTERM; all 2 processes are ended")
+    assert len([*tmp_path.glob("saved*")]) == 2 and "after it" not in said
+
+
+@pytest.mark.parametrize("by", [(), ("sh", "-c", '"$0" "$@"; exit $?')])
+def test_what_a_process_started_is_its_own_to_end(tmp_path, by):
+    """Its loader is needed until the step is over; a shell passes nothing on, so that all that it runs is told."""
+    program = SAVES.format(save="pass") if by else POOL
+    said, code, took = ended_by_sigterm(tmp_path, program, 20, signal.SIGTERM, by=by)
+    assert code == 143 and took < 15 and len([*tmp_path.glob("saved*")]) == 2, said
+
+
+def test_who_could_not_save_is_named(tmp_path):
+    """With its last words, as if nobody had asked it to end."""
+    save = "if os.environ['JAX_PROCESS_ID'] == '1': raise OSError('the disk is full')"
+    said, code, _ = ended_by_sigterm(tmp_path, SAVES.format(save=save), 20, signal.SIGTERM)
+    assert code == 143 and [path.name for path in tmp_path.glob("saved*")] == ["saved0"]
+    assert "meshproof: got SIGTERM; process 1 exited with code 1 after it" in said and "process 0" not in said
+    assert "process 1: OSError: the disk is full" in said
 
 
 @pytest.mark.parametrize(("grace", "signals", "least"), [(3, 1, 3), (25, 2, 0.5)])
 def test_nobody_waits_for_ever_for_a_save(tmp_path, grace, signals, least):
     """The grace ends, or who signals twice does not wait for it."""
-    said, code, took = ended_by_sigterm(tmp_path, 60, grace, *[signal.SIGTERM] * signals)
+    program = SAVES.format(save="time.sleep(60)")
+    said, code, took = ended_by_sigterm(tmp_path, program, grace, *[signal.SIGTERM] * signals)
     assert code == 143 and "got SIGTERM; all 2 processes are ended" in said
     assert least < took < 15 and not [*tmp_path.glob("saved*")]
+    late = "process 1 has not ended 3 s after it, and is killed: it may not have saved"
+    assert (late in said) == (signals == 1)
 
 
 def test_nohup_is_obeyed():

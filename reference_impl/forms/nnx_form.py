@@ -29,7 +29,7 @@ from reference_impl.truth import AveragedMomentum
 MODULES: dict[type, Any] = {
     mlp.MLP: mlp_nnx.MLP,
     cnn.CNN: cnn_nnx.CNN,
-    batch_norm_cnn.BatchNormCNN: cnn_nnx.CNN,
+    batch_norm_cnn.BatchNormCNN: batch_norm_cnn.CNN,
     gpt.GPT: gpt_nnx.GPT,
     gpt_flax.FlaxGPT: gpt_flax.GPT,
 }

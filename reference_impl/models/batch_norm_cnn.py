@@ -1,7 +1,7 @@
-"""The CNN with a batch normalisation behind each convolution, which has no bias then: the norm would take it out again.
+"""The CNN with ``nnx.BatchNorm`` behind each convolution, which has no bias then: the norm would take it out again.
 
-Dims as in ``cnn``. In plain JAX it is what a train step computes of a batch. The running statistics, which only
-evaluation needs, are state of the layers, as their NNX module has it.
+Under ``jit`` the mean over a batch that is split over devices is that of all of them. Under ``pmap`` it is this
+device's own, unless the norm is told the name of the axis to average it over.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
+from flax import nnx
 
+from reference_impl import mapping
 from reference_impl.mapping import Axes
-from reference_impl.models.cnn import CNN
+from reference_impl.models import cnn, cnn_nnx
 from reference_impl.truth import BatchNormCNNTruth, Optimizer
-from reference_impl.truth.batch_norm_cnn import EPSILON
+from reference_impl.truth.batch_norm_cnn import EPSILON, MOMENTUM
 
 
 @dataclass(frozen=True)
-class BatchNormCNN(CNN):
+class BatchNormCNN(cnn.CNN):
     """Sizes as of a CNN."""
 
     name: ClassVar[str] = "batch_norm_cnn"  # type: ignore[misc]
@@ -53,17 +54,31 @@ class BatchNormCNN(CNN):
         return BatchNormCNNTruth(self.size, self.channels, self.classes, optimizer)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """As of a CNN, and scales of one."""
-        parameters = super().init(key)
-        for name in self.convolutions:
-            parameters[norm_of(name)]["scale"] += 1
-        return parameters
+        """Raises ``NotImplementedError``: its running statistics are state of NNX's layers."""
+        raise NotImplementedError(f"{self.name} in plain JAX: expected a form of NNX, whose layers keep statistics")
 
-    def shifted(self, parameters: Mapping[str, Any], name: str, product_BxHxWxF: jax.Array) -> jax.Array:
-        """The product, normalised over the pixels of all images, with the norm's scale and bias."""
-        pixels, norm = (0, 1, 2), parameters[norm_of(name)]
-        mean_F, variance_F = product_BxHxWxF.mean(pixels), jnp.var(product_BxHxWxF, pixels)
-        return (product_BxHxWxF - mean_F) * jax.lax.rsqrt(variance_F + EPSILON) * norm["scale"] + norm["bias"]  # type: ignore[no-any-return]
+
+class CNN(cnn_nnx.CNN):
+    """`BatchNormCNN` as a module. ``axis_name`` is that of ``pmap``."""
+
+    def __init__(
+        self,
+        description: BatchNormCNN,
+        storage: mapping.Mapping | None,
+        *,
+        axis_name: str | None = None,
+        rngs: nnx.Rngs,
+    ) -> None:
+        super().__init__(description, storage, rngs=rngs)
+        for name, (_, f) in description.convolutions.items():
+            options = cnn_nnx.initializers(description.axes[norm_of(name)], storage)
+            norm = nnx.BatchNorm(f, momentum=MOMENTUM, epsilon=EPSILON, axis_name=axis_name, rngs=rngs, **options)
+            setattr(self, norm_of(name), norm)
+
+    def convolved(self, name: str, x_BxHxWxC: jax.Array) -> jax.Array:
+        """The convolution's output, normalised."""
+        normalised = getattr(self, norm_of(name))(super().convolved(name, x_BxHxWxC))
+        return normalised  # type: ignore[no-any-return]
 
 
 def norm_of(convolution: str) -> str:

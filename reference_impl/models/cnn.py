@@ -92,17 +92,14 @@ class CNN(Model):
     def apply(self, parameters: Mapping[str, Any], x_BxHxWxC: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, classes)."""
         for name in self.convolutions:
+            w_3x3xCxF, b_F = parameters[name]["kernel"], parameters[name]["bias"]
             product = jax.lax.conv_general_dilated(
-                x_BxHxWxC, parameters[name]["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                x_BxHxWxC, w_3x3xCxF, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
             )
-            x_BxHxWxC = pool(jax.nn.relu(self.shifted(parameters, name, layout.leave(product, "channels", MAP))))
+            x_BxHxWxC = pool(jax.nn.relu(layout.leave(product, "channels", MAP) + b_F))
         x_BxD = x_BxHxWxC.reshape(len(x_BxHxWxC), self.features)
         w_DxF, b_F = parameters["dense"]["kernel"], parameters["dense"]["bias"]
         return layout.product("bd,df->bf", x_BxD, w_DxF, "embed", ("classes",)) + b_F
-
-    def shifted(self, parameters: Mapping[str, Any], name: str, product_BxHxWxF: jax.Array) -> jax.Array:
-        """What the nonlinearity of a convolution sees."""
-        return product_BxHxWxF + parameters[name]["bias"]  # type: ignore[no-any-return]
 
     def mean_loss(self, y_BxF: jax.Array, labels_B: jax.Array) -> jax.Array:
         """The scalar mean over images of the cross-entropy."""

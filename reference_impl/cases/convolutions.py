@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.evaluated import EvaluatedForm
-from reference_impl.forms.keeping import NnxKeeping, NnxKeepingPmap
+from reference_impl.forms.keeping import NnxAveraging, NnxAveragingPmap
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.forms.pmap_frameworks import JaxPmap, NnxPmap
 from reference_impl.models.batch_norm_cnn import BatchNormCNN
@@ -31,6 +31,6 @@ def cases() -> Iterator[Form]:
         yield NnxForm(page, axes, Momentum(), CNN())
     yield JaxPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum(), CNN())
     yield NnxPmap(data_parallel_pmap.PAGE, {"data": 8}, Momentum(), CNN())
-    yield NnxKeeping(single_device.PAGE, {"data": 1}, Momentum(), BatchNormCNN())
-    yield NnxKeeping(sync_batch_norm.PAGE, {"data": 8}, Momentum(), BatchNormCNN())
-    yield NnxKeepingPmap(sync_batch_norm_pmap.PAGE, {"data": 8}, Momentum(), BatchNormCNN())
+    yield NnxAveraging(single_device.PAGE, {"data": 1}, Momentum(), BatchNormCNN())
+    yield NnxAveraging(sync_batch_norm.PAGE, {"data": 8}, Momentum(), BatchNormCNN())
+    yield NnxAveragingPmap(sync_batch_norm_pmap.PAGE, {"data": 8}, Momentum(), BatchNormCNN())

@@ -55,16 +55,20 @@ class NnxKeeping(Evaluates, NnxForm):
 
         return self.compile(evaluated, nnx.jit)
 
-    def single_device(self, dtype: str) -> NnxKeeping:
-        """The same on one device, in float32: what it does to the auxiliary state is compared."""
-        return replace(self, mesh_axes=dict.fromkeys(self.mesh_axes, 1))
-
     def auxiliary(self, state: State) -> Tree:
         """What the layers keep, by the layer's name."""
         return nnx.to_pure_dict(nnx.state(state[0], nnx.Not(nnx.Param)))  # type: ignore[no-any-return]
 
 
-class NnxKeepingPmap(NnxPmap):
+class NnxAveraging(NnxKeeping):
+    """Norms that average the statistics of each batch."""
+
+    def single_device(self, dtype: str) -> NnxAveraging:
+        """The same on one device, in float32: a step changes there what it changes on the mesh."""
+        return replace(self, mesh_axes=dict.fromkeys(self.mesh_axes, 1))
+
+
+class NnxAveragingPmap(NnxPmap):
     """The same by ``pmap``: the norms are told the axis's name, and what the layers keep leaves the function that is
     differentiated beside its loss."""
 
@@ -73,8 +77,8 @@ class NnxKeepingPmap(NnxPmap):
         """As of every form, and the auxiliary state is replicated."""
         return replace(super().contract, auxiliary={"*": PartitionSpec()})
 
-    def single_device(self, dtype: str) -> NnxKeepingPmap:
-        """As that of `NnxKeeping`."""
+    def single_device(self, dtype: str) -> NnxAveragingPmap:
+        """As that of `NnxAveraging`."""
         return replace(self, mesh_axes=dict.fromkeys(self.mesh_axes, 1))
 
     def objects(self, key: jax.Array) -> tuple[nnx.Module, nnx.Optimizer]:

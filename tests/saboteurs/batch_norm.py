@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from reference_impl.evaluation import totals
-from reference_impl.forms.keeping import NnxKeeping, NnxKeepingPmap
+from reference_impl.forms.keeping import NnxAveraging, NnxAveragingPmap
 from reference_impl.models.batch_norm_cnn import BatchNormCNN
 from reference_impl.strategies import sync_batch_norm, sync_batch_norm_pmap
 from tests.saboteurs.planting import DATA, plant
@@ -25,7 +25,7 @@ def norms(model: Any) -> Iterator[Any]:
     return (node for _, node in nnx.iter_graph(model) if isinstance(node, nnx.BatchNorm))
 
 
-class AxisLeftOut(NnxKeepingPmap):
+class AxisLeftOut(NnxAveragingPmap):
     """The tutorials' norms, which are told of no axis: every device normalises by its own examples."""
 
     def objects(self, key: Any) -> Any:
@@ -72,7 +72,7 @@ class TakenForConstants(Otherwise):
         return self.scaled(x, mean, squares - mean**2)
 
 
-class NormsOtherwise(NnxKeeping):
+class NormsOtherwise(NnxAveraging):
     """The book's form, with other norms in its module."""
 
     norm: ClassVar[type] = nnx.BatchNorm
@@ -97,7 +97,7 @@ class StopsGradients(NormsOtherwise):
     norm = TakenForConstants
 
 
-class OtherMomentum(NnxKeeping):
+class OtherMomentum(NnxAveraging):
     """Flax's own momentum, which the contract's truth does not have."""
 
     def module(self, *given: Any) -> Any:
@@ -108,7 +108,7 @@ class OtherMomentum(NnxKeeping):
         return model
 
 
-class NeverAverages(NnxKeeping):
+class NeverAverages(NnxAveraging):
     """Running statistics that stay 0 and 1, where there is more than one device: the step changes a copy of them."""
 
     def loss_and_gradients(self, model: Any, batch: Any) -> Any:
@@ -116,7 +116,7 @@ class NeverAverages(NnxKeeping):
         return super().loss_and_gradients(nnx.clone(model) if prod(self.mesh_axes.values()) > 1 else model, batch)
 
 
-class EvaluatesByTheBatch(NnxKeeping):
+class EvaluatesByTheBatch(NnxAveraging):
     """Nobody called ``eval``: what is evaluated is normalised by its own batch, and its padding."""
 
     @cached_property
@@ -127,7 +127,7 @@ class EvaluatesByTheBatch(NnxKeeping):
 
 NETWORK = BatchNormCNN()
 ANNOTATED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
-    ("healthy_batch_norm", NnxKeeping, ()),
+    ("healthy_batch_norm", NnxAveraging, ()),
     ("norms_own_examples", NormsOwnExamples, ("NUM-2", "NUM-3", "COM-11")),
     ("stops_gradients_of_statistics", StopsGradients, ("NUM-2", "NUM-3")),
     ("statistics_of_another_momentum", OtherMomentum, ("NUM-3",)),
@@ -136,6 +136,6 @@ ANNOTATED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
 )
 for name, form, clauses in ANNOTATED:
     plant(name, form, sync_batch_norm.PAGE, DATA, *clauses, network=NETWORK)
-plant("healthy_batch_norm_pmap", NnxKeepingPmap, sync_batch_norm_pmap.PAGE, DATA, network=NETWORK)
+plant("healthy_batch_norm_pmap", NnxAveragingPmap, sync_batch_norm_pmap.PAGE, DATA, network=NETWORK)
 CAUGHT = ("NUM-2", "NUM-3", "NUM-6", "COM-11")
 plant("axis_of_norm_left_out", AxisLeftOut, sync_batch_norm_pmap.PAGE, DATA, *CAUGHT, network=NETWORK)

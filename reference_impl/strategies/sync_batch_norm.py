@@ -8,9 +8,9 @@
     step moves       all-reduce of statistics over data; all-reduce of gradients over data;
                      all-reduce of metrics over data
 
-Statistics of a device's own examples are another network: at 1/N of the batch they are noisier, and evaluation, by a
-running average of them, knows neither. The compiler adds the devices' sums, for under ``jit`` a mean over the batch is
-one over the whole batch, however it is split.
+Normalised by the statistics of a device's own examples it is another network, one for each number of devices. Under
+``jit`` nothing is written for that: a mean over a batch that is split is one over the whole batch, and the compiler
+adds the devices' sums. The running averages of both statistics, which only evaluation reads, are equal on all devices.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import pytest
 
 from meshproof.cases import REFERENCE, Case
 from meshproof.children import CASE_TIMEOUT, read_seconds
-from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Step, Tree
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Step
 from meshproof.files import check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
@@ -242,9 +242,9 @@ def truth_of(
 @pytest.fixture
 def evaluation_of(
     case: Case, observation: Observation, conformance: Conformance, judge: Judge
-) -> Callable[[Tree], Evaluation]:
-    """What the truth says of parameters, over the evaluation set."""
-    return lambda parameters: judge.see(conformance.truths.evaluation(case, parameters))
+) -> Callable[[Step], Evaluation]:
+    """What the truth says of the state after a step, over the evaluation set."""
+    return lambda step: judge.see(conformance.truths.evaluation(case, step))
 
 
 @pytest.fixture

@@ -141,7 +141,8 @@ class Truth(Protocol):
 
     A trainer that brings none may bring ``single_device``; see `Strategy`.
 
-    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes.
+    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes; with a
+    third parameter ``auxiliary`` it is handed the tree of the auxiliary state, as of running statistics, too.
     """
 
     def initial_parameters(self) -> Tree:

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Tree
+from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Step
 from meshproof.measures.numerics import judge_loss
 from meshproof.observing.key_streams import as_on_one_device
 from meshproof.observing.observation import Observation
@@ -62,13 +62,13 @@ class Truths:
         seen = self.observers[case.target].truth(case.id, batches)
         return read(seen) if isinstance(seen, Path) else seen
 
-    def evaluation(self, case: Case, parameters: Tree) -> Seen[Evaluation]:
-        """What a truth that can evaluate says of these parameters, over the evaluation set."""
+    def evaluation(self, case: Case, step: Step) -> Seen[Evaluation]:
+        """What a truth that can evaluate says of the state after a step, over the evaluation set."""
         if case.compiles_only:
             return NOT_RUN
         if not has_member(getattr(case.strategy, "truth", None), "evaluate"):
             return NotSupported("the strategy's truth has no evaluate")
-        return self.observers[case.target].evaluation(case.id, parameters)
+        return self.observers[case.target].evaluation(case.id, step)
 
 
 def alone(observation: Observation, quiet: bool = False) -> Seen[ReferenceTrajectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Batch, Tree, Truth, leaves, nest
+from meshproof.contract import Batch, Step, Tree, Truth, leaves, nest
 from meshproof.files import replace_pickle
 from meshproof.observing.evaluations import evaluation_set
 from meshproof.observing.members import canonical, origin, reference_trajectory
@@ -55,10 +56,17 @@ class BroughtTruths:
         return judged(truth, train)
 
 
-def evaluate(case: Case, parameters: Tree) -> Seen[Any]:
-    """The truth's `Evaluation` of these parameters over the evaluation set; or what it raised and where."""
+def evaluate(case: Case, step: Step) -> Seen[Any]:
+    """The truth's `Evaluation` of the state after a step over the evaluation set; or what it raised and where."""
     truth: Any = case.strategy.truth  # type: ignore[attr-defined]
-    return judged(truth, lambda: truth.evaluate(parameters, evaluation_set(list(case.strategy.batches(STEPS)))))
+
+    def evaluate() -> Any:
+        takes_auxiliary = "auxiliary" in inspect.signature(truth.evaluate).parameters
+        held = [nest(step.parameters), *[nest(step.auxiliary)] * takes_auxiliary]
+        batches = evaluation_set(list(case.strategy.batches(STEPS)))
+        return truth.evaluate(held[0], batches, *held[1:])
+
+    return judged(truth, evaluate)
 
 
 def judged(truth: Any, ask: Callable[[], Seen[T]]) -> Seen[T]:

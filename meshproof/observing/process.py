@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from packaging.version import Version
 
 from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, lines, stack, start
-from meshproof.contract import Batch, Evaluation, Tree
+from meshproof.contract import Batch, Evaluation, Step
 from meshproof.files import replace_pickle
 from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading, Resumed, Stream
@@ -128,9 +128,9 @@ class Observer:
         """The file of the `ReferenceTrajectory` of a case that was observed, on the batches of then or on others."""
         return cast("Seen[Path]", self.of_case("truth", case_id, batches))
 
-    def evaluation(self, case_id: str, parameters: Tree) -> Seen[Evaluation]:
-        """What the truth of a case says of these parameters, over the evaluation set."""
-        return cast("Seen[Evaluation]", self.of_case("evaluation", case_id, parameters))
+    def evaluation(self, case_id: str, step: Step) -> Seen[Evaluation]:
+        """What the truth of a case says of the state after a step, over the evaluation set."""
+        return cast("Seen[Evaluation]", self.of_case("evaluation", case_id, step))
 
     def flag_problems(self, case_id: str, flags: Mapping[str, str]) -> Seen[dict[str, str]]:
         """What is wrong with each compiler flag, by the train step of a case; of a process that has none set."""

@@ -176,7 +176,7 @@ class Form:
     def traffic(self) -> Traffic:
         """The traffic that turns the page's budget into bytes."""
         reductions = 1 if self.explicit else self.network.promises.get("microbatches", 1)
-        return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions)
+        return Traffic(self.network, self.page, self.mesh_axes, self.batch_size, reductions, self.explicit)
 
     @property
     def spared(self) -> int | None:

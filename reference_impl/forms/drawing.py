@@ -6,18 +6,16 @@ the state.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
 import jax
 from flax import nnx
-from jax.sharding import PartitionSpec
 
-from meshproof.contract import Batch, Contract, Tree
-from reference_impl.evaluation import Evaluates, Totals, totals
+from meshproof.contract import Batch, Tree
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import OnMesh, TrainState
+from reference_impl.forms.keeping import NnxKeeping
 from reference_impl.forms.nnx_form import NnxForm, State
 
 
@@ -77,43 +75,8 @@ class NnxDrawing(NnxForm):
         return {**batch, "step": state[1].step[...]}
 
 
-class NnxCounting(Evaluates, NnxForm):
-    """NNX, whose ``nnx.Dropout`` layers keep their keys and count their calls: auxiliary state of the model. Evaluated,
-    by tokens, they leave everything."""
+class NnxCounting(NnxKeeping):
+    """NNX, whose ``nnx.Dropout`` layers keep their keys and count their calls. Evaluated, by tokens, they leave
+    everything."""
 
     draws: ClassVar[bool] = True
-
-    @cached_property
-    def contract(self) -> Contract:
-        """As of every form, and the auxiliary state is replicated."""
-        return replace(super().contract, auxiliary={"*": PartitionSpec()})
-
-    @cached_property
-    def loss(self) -> OnMesh:
-        """The forward pass, with the next step's draws, which stay the next."""
-        return self.compile(lambda state, batch: self.forward(nnx.clone(state[0]), batch), nnx.jit)
-
-    @cached_property
-    def gradients(self) -> OnMesh:
-        """The gradients, with the next step's draws, sharded as the parameters."""
-
-        def drawn(state: State, batch: Batch) -> Tree:
-            _, gradients = self.loss_and_gradients(nnx.clone(state[0]), batch)
-            return nnx.to_pure_dict(gradients)  # type: ignore[no-any-return]
-
-        return self.compile(drawn, nnx.jit)
-
-    @cached_property
-    def totals(self) -> OnMesh:
-        """`evaluate` of a placed batch."""
-
-        def evaluated(state: State, batch: Batch) -> Totals:
-            model = nnx.clone(state[0])
-            model.eval()
-            return totals(self.outputs(model, batch), batch)
-
-        return self.compile(evaluated, nnx.jit)
-
-    def auxiliary(self, state: State) -> Tree:
-        """Keys and counts of the layers that draw."""
-        return nnx.to_pure_dict(nnx.state(state[0], nnx.RngState))  # type: ignore[no-any-return]

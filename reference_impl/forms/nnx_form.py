@@ -23,13 +23,14 @@ from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.lifecycle.rule_tables import Rule, settle
 from reference_impl.mapping import Mapping
-from reference_impl.models import cnn, cnn_nnx, gpt, gpt_flax, gpt_nnx, mlp, mlp_columns, mlp_nnx
+from reference_impl.models import batch_norm_cnn, cnn, cnn_nnx, gpt, gpt_flax, gpt_nnx, mlp, mlp_columns, mlp_nnx
 from reference_impl.truth import AveragedMomentum
 
 MODULES: dict[type, Any] = {
     mlp.MLP: mlp_nnx.MLP,
     mlp_columns.ColumnMLP: mlp_columns.NnxColumnMLP,
     cnn.CNN: cnn_nnx.CNN,
+    batch_norm_cnn.BatchNormCNN: batch_norm_cnn.CNN,
     gpt.GPT: gpt_nnx.GPT,
     gpt_flax.FlaxGPT: gpt_flax.GPT,
 }
@@ -193,7 +194,7 @@ class NnxForm(Form):
             nnx.replace_by_pure_dict(parameters, in_use)
             module = nnx.merge(graph, parameters, rest)
             outputs = module(x, Annotated(self.page.compute), **drawn)
-            nnx.update(model, nnx.state(module, nnx.RngState))
+            nnx.update(model, nnx.state(module, nnx.Not(nnx.Param)))
             return outputs  # type: ignore[no-any-return]
 
         return self.network.applied(apply)(in_use, batch["x"])

@@ -77,6 +77,10 @@ class Pmap(Evaluates, Form, ABC):
     def opened(self, state: Any) -> Opened:
         """One device's state as a function of its parameters."""
 
+    def in_evaluation(self, state: Any) -> Opened:
+        """The same in its mode of evaluation; most models have but one."""
+        return self.opened(state)
+
     @abstractmethod
     def update(self, state: Any, gradients: Any) -> Any:
         """One device's state after the optimizer."""
@@ -175,7 +179,7 @@ class Pmap(Evaluates, Form, ABC):
         """`evaluate` of a placed batch."""
 
         def evaluated(state: Any, batch: Batch) -> Totals:
-            apply, parameters = self.opened(state)
+            apply, parameters = self.in_evaluation(state)
             return self.page.evaluate(totals(apply(parameters, batch["x"]), batch))
 
         return self.per_device(evaluated, out_axes=None)

@@ -98,6 +98,11 @@ class Model(ABC):
         return 0
 
     @property
+    def statistics(self) -> int:
+        """The elements of the statistics of a batch that a forward pass takes; 0 where no layer normalises a batch."""
+        return 0
+
+    @property
     @abstractmethod
     def products(self) -> int:
         """The multiply-adds of an example's matrix products and convolutions, forward."""

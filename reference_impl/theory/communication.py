@@ -25,7 +25,7 @@ class Traffic:
     """Prices the lines of a page, by its mappings, on one model, mesh and global batch size.
 
     ``reductions`` is how often a step reduces gradients and metrics: once for each microbatch, where it does so inside
-    the loop.
+    the loop. ``explicit`` says that collectives are written by hand.
     """
 
     model: Model
@@ -33,6 +33,7 @@ class Traffic:
     mesh: dict[str, int]
     batch: int
     reductions: int = 1
+    explicit: bool = False
 
     def price(self, lines: list[Line], backward: bool) -> tuple[Communication, ...]:
         """The lines in bytes, over axes larger than one; those that move nothing on this mesh are left out."""
@@ -54,12 +55,23 @@ class Traffic:
         if line.payload == "metrics":
             sum_and_count = 2 if "mask" in self.model.promises else 1
             yield sum_and_count * SCALAR * (self.reductions if backward else 1)
+        elif line.payload == "statistics":
+            yield self.statistics(backward)
         elif line.payload == "activations":
             yield from self.activations(line, backward)
         elif line.payload == "parameters":
             yield from self.gathered(line.over, backward)
         else:
             yield from self.reduced(line, [other.over for other in lines if other.payload == "gradients"])
+
+    def statistics(self, backward: bool) -> int:
+        """The mean and the mean square of each channel that a norm takes of a batch; backward, their gradients.
+
+        By hand the two are reduced as one, and so are their gradients. To a compiler the gradient of a variance is the
+        sum of which also that of the norm's scale is made: it has been reduced as a gradient.
+        """
+        forward = self.model.statistics * FLOAT32
+        return forward + backward * forward // (1 if self.explicit else 2)
 
     def gathered(self, over: MeshAxes, backward: bool) -> Iterator[int]:
         """Parameters that rest split and are computed with whole; after the optimizer, those that it updates split."""

@@ -1,5 +1,6 @@
 """What the numbers must be: NumPy in float64, no JAX, and how far float32 rounding may take them from it."""
 
+from .batch_norm_cnn import BatchNormCNNTruth
 from .cnn import CNNTruth
 from .gpt import GPTTruth
 from .gpt_flax import FlaxGPTTruth
@@ -14,6 +15,7 @@ from .scored import ScoredMLPTruth
 __all__ = [
     "Adam",
     "AveragedMomentum",
+    "BatchNormCNNTruth",
     "CNNTruth",
     "FlaxGPTTruth",
     "GPTTruth",

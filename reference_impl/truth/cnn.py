@@ -105,7 +105,7 @@ def forward(parameters: Values, x_BxHxWxC: Rounded) -> tuple[list[Rounded], list
         w_3x3xCxF, b_F = parameters[f"conv_{layer}/kernel"], parameters[f"conv_{layer}/bias"]
         z_BxHxWxF = convolve(h[layer], w_3x3xCxF) + b_F
         z.append(z_BxHxWxF)
-        h.append(relu(largest(windows(z_BxHxWxF))))
+        h.append(pooled(z_BxHxWxF))
     return h, z
 
 
@@ -120,27 +120,44 @@ def backward(
     """The gradient of every convolution's parameters, last layer first, of what arrives from the dense layer."""
     gradients = {}
     for layer in reversed(range(convolutions(parameters))):
-        z_windows, w_3x3xCxF = windows(z[layer]), parameters[f"conv_{layer}/kernel"]
-        dm_BxHxWxF = gate(dh_BxHxWxF, largest(z_windows), lean)
-        dz_BxHxWxF = unwindowed(route(dm_BxHxWxF, z_windows, lean))
-        dz_NxF = pixels(dz_BxHxWxF)
-        dw_9CxF = pixels(neighbourhoods(h[layer])).T @ dz_NxF
-        gradients[f"conv_{layer}/kernel"] = reshaped(dw_9CxF, w_3x3xCxF.value.shape)
-        gradients[f"conv_{layer}/bias"] = dz_NxF.sum(axis=0)
+        dz_BxHxWxF = pooled_backward(dh_BxHxWxF, z[layer], lean)
+        gradients[f"conv_{layer}/kernel"] = kernel_gradient(h[layer], dz_BxHxWxF)
+        gradients[f"conv_{layer}/bias"] = pixels(dz_BxHxWxF).sum(axis=0)
         if layer:
-            flipped = rearranged(w_3x3xCxF, lambda w: w[::-1, ::-1].swapaxes(2, 3))
-            dh_BxHxWxF = convolve(dz_BxHxWxF, flipped)
+            dh_BxHxWxF = convolve(dz_BxHxWxF, turned(parameters[f"conv_{layer}/kernel"]))
     return gradients
+
+
+def pooled(z_BxHxWxF: Rounded) -> Rounded:
+    """The maximum of each window, where it is positive."""
+    return relu(largest(windows(z_BxHxWxF)))
+
+
+def pooled_backward(gradient: Rounded, z_BxHxWxF: Rounded, lean: float) -> Rounded:
+    """The gradient of `pooled`."""
+    z_windows = windows(z_BxHxWxF)
+    return unwindowed(route(gate(gradient, largest(z_windows), lean), z_windows, lean))
 
 
 def convolve(x_BxHxWxC: Rounded, w_3x3xCxF: Rounded) -> Rounded:
     """The cross-correlation (B, H, W, F), with zeros around the image.
 
-    Its gradient by x is the convolution of what arrives with the kernel turned around, its channels swapped.
+    Its gradient by x is the convolution of what arrives with the kernel as `turned`.
     """
     *image, _ = x_BxHxWxC.value.shape
     product_NxF = pixels(neighbourhoods(x_BxHxWxC)) @ pixels(w_3x3xCxF)
     return reshaped(product_NxF, (*image, -1))
+
+
+def kernel_gradient(x_BxHxWxC: Rounded, gradient: Rounded) -> Rounded:
+    """The gradient of `convolve` by the kernel (3, 3, C, F)."""
+    dw_9CxF = pixels(neighbourhoods(x_BxHxWxC)).T @ pixels(gradient)
+    return reshaped(dw_9CxF, (3, 3, x_BxHxWxC.value.shape[-1], -1))
+
+
+def turned(w_3x3xCxF: Rounded) -> Rounded:
+    """The kernel turned around, its channels swapped."""
+    return rearranged(w_3x3xCxF, lambda w: w[::-1, ::-1].swapaxes(2, 3))
 
 
 def neighbourhoods(x_BxHxWxC: Rounded) -> Rounded:

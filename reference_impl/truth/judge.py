@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -53,6 +53,14 @@ class ModelTruth(ABC):
     ) -> tuple[Rounded, dict[str, Rounded]]:
         """The scalar mean loss and every parameter's gradient, in the parameters' order; ``lean`` as in `rounding`."""
 
+    def initial_auxiliary(self) -> dict[str, Rounded]:
+        """What the model keeps beside parameters, before the first step; most models keep nothing."""
+        return {}
+
+    def follow(self, auxiliary: Values, parameters: Values, batch: Mapping[str, np.ndarray], lean: float) -> Values:
+        """The auxiliary state after a step from ``parameters`` on a batch; ``lean`` as in `rounding`."""
+        return auxiliary
+
     def logits(self, parameters: Values, x: np.ndarray) -> Rounded:
         """The outputs (B, C) or (B, T, V) for a batch of inputs, for models that classify."""
         raise NotImplementedError(f"{type(self).__name__} has no logits to evaluate: evaluate a model that classifies")
@@ -70,16 +78,22 @@ class ModelTruth(ABC):
             raise ValueError("no batches: the truth trains one step per batch and needs at least one")
         for number, batch in enumerate(batches):
             self.check_batch(batch, number)
-        return train(self.checked_parameters(parameters), batches, self.loss_and_gradients, self.optimizer)
+        return train(self, self.checked_parameters(parameters), batches)
 
     def evaluate(self, parameters: Tree, batches: Sequence[Batch]) -> Evaluation:
         """The totals over batches of any sizes, for models that classify examples or tokens. Raises as `train` does."""
         values = {path: exact(value) for path, value in self.checked_parameters(parameters).items()}
+        return self.counted(
+            batches, lambda batch: (self.loss_and_gradients(values, batch)[0], self.logits(values, batch["x"]))
+        )
+
+    def counted(self, batches: Sequence[Batch], outputs: Callable[[Batch], tuple[Rounded, Rounded]]) -> Evaluation:
+        """The totals of the mean loss and the logits of each batch."""
         loss, correct, doubtful, count = exact(0), 0, 0, 0
         for number, batch in enumerate(batches):
             self.check_batch(batch, number)
-            mean, _ = self.loss_and_gradients(values, batch)
-            likeliest_BxC, chance_BxC = contest(self.logits(values, batch["x"]))
+            mean, logits_BxC = outputs(batch)
+            likeliest_BxC, chance_BxC = contest(logits_BxC)
             loss = loss + mean * np.size(batch["y"])
             correct += int((likeliest_BxC.argmax(-1) == batch["y"]).sum())
             doubtful += int(chance_BxC.any(-1).sum())

@@ -10,6 +10,7 @@ flip and with the optimizer's shared errors, and adds the mean square of the dif
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -22,23 +23,32 @@ from .rounding import Array, Rounded, exact
 DRAWS = 2
 """Two, so that where one difference happens to pass through zero the other does not."""
 
-LossAndGradients = Callable[[Values, Batch, float], tuple[Rounded, dict[str, Rounded]]]
-"""The mean loss and every parameter's gradient, of parameters, a batch and the lean of `rounding.gate`."""
-
 History = list[Values]
-"""The first step's gradients, then of each step the loss, the parameters and the optimizer state."""
+"""The first step's gradients, then of each step the loss, the parameters, the optimizer's and the auxiliary state."""
 
 
-def train(
-    parameters: Mapping[str, np.ndarray],
-    batches: Sequence[Batch],
-    loss_and_gradients: LossAndGradients,
-    optimizer: Optimizer,
-) -> ReferenceTrajectory:
+class Trained(Protocol):
+    """What is trained: as `judge.ModelTruth` has these."""
+
+    optimizer: Optimizer
+
+    def loss_and_gradients(
+        self, parameters: Values, batch: Batch, lean: float = 0
+    ) -> tuple[Rounded, dict[str, Rounded]]:
+        """The mean loss and every parameter's gradient; ``lean`` is that of `rounding.gate`."""
+
+    def initial_auxiliary(self) -> Values:
+        """The auxiliary state before the first step."""
+
+    def follow(self, auxiliary: Values, parameters: Values, batch: Batch, lean: float) -> Values:
+        """That after a step from ``parameters``."""
+
+
+def train(model: Trained, parameters: Mapping[str, np.ndarray], batches: Sequence[Batch]) -> ReferenceTrajectory:
     """One step per batch from flat float32 ``parameters``: float64 values, and their float32 standard deviations."""
     start = {path: exact(value) for path, value in parameters.items()}
-    history = run(start, batches, loss_and_gradients, optimizer)
-    drawn = [run(start, batches, loss_and_gradients, optimizer.perturbed(draw), draw) for draw in range(DRAWS)]
+    history = run(model, start, batches)
+    drawn = [run(model, start, batches, draw) for draw in range(DRAWS)]
     widened: History = [
         {path: widen(x, [other[path].value for other in others]) for path, x in values.items()}
         for values, *others in zip(history, *drawn, strict=True)
@@ -46,26 +56,21 @@ def train(
     return ReferenceTrajectory(trajectory(widened, canonical_value), trajectory(widened, deviation))
 
 
-def run(
-    start: Values,
-    batches: Sequence[Batch],
-    loss_and_gradients: LossAndGradients,
-    optimizer: Optimizer,
-    draw: int | None = None,
-) -> History:
+def run(model: Trained, start: Values, batches: Sequence[Batch], draw: int | None = None) -> History:
     """One training. With a ``draw``, one off by a deviation: in the first step's results, and in every ReLU."""
-    parameters: Values = start
-    state: Values = optimizer.init(start)
+    optimizer, lean = (model.optimizer, 0) if draw is None else (model.optimizer.perturbed(draw), 1)
+    parameters, state, auxiliary = start, optimizer.init(start), model.initial_auxiliary()
     history: History = []
     for batch in batches:
-        value, gradients = loss_and_gradients(parameters, batch, 0 if draw is None else 1)
+        value, gradients = model.loss_and_gradients(parameters, batch, lean)
+        auxiliary = model.follow(auxiliary, parameters, batch, lean)
         parameters, state = optimizer.update(parameters, state, gradients)
         if history:
-            history += [{"loss": value}, parameters, state]
+            history += [{"loss": value}, parameters, state, auxiliary]
             continue
-        history = [gradients, {"loss": value}, parameters, state]
+        history = [gradients, {"loss": value}, parameters, state, auxiliary]
         if draw is not None:
-            parameters, state = disturbed(parameters, draw), disturbed(state, draw)
+            parameters, state, auxiliary = (disturbed(part, draw) for part in (parameters, state, auxiliary))
     return history
 
 
@@ -89,8 +94,14 @@ def widen(x: Rounded, drawn: Sequence[Array]) -> Rounded:
 def trajectory(history: History, part: Callable[[str, Rounded], np.ndarray]) -> Trajectory:
     """One part of all numbers, without the truth's own bookkeeping."""
     first, *rest = [{path: part(path, x) for path, x in one.items() if not path.startswith("_")} for one in history]
-    steps = zip(rest[0::3], rest[1::3], rest[2::3], strict=True)
-    return Trajectory(first, tuple(Step(float(loss["loss"]), parameters, state) for loss, parameters, state in steps))
+    steps = zip(*(rest[part::4] for part in range(4)), strict=True)
+    return Trajectory(
+        first,
+        tuple(
+            Step(float(loss["loss"]), parameters, state, auxiliary=auxiliary)
+            for loss, parameters, state, auxiliary in steps
+        ),
+    )
 
 
 def canonical_value(path: str, x: Rounded) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     averages,
+    batch_norm,
     budgets,
     collective_matmul,
     collectives,

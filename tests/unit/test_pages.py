@@ -12,7 +12,9 @@ import pytest
 
 from reference_impl import strategies
 from reference_impl.forms.annotated import JaxForm
+from reference_impl.forms.keeping import NnxAveraging, NnxAveragingPmap
 from reference_impl.mapping import Mapping
+from reference_impl.models.batch_norm_cnn import BatchNormCNN
 from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
 from reference_impl.strategies import (
@@ -25,6 +27,8 @@ from reference_impl.strategies import (
     hsdp,
     sequence_parallel_collective_matmul,
     sequence_parallel_shard_map,
+    sync_batch_norm,
+    sync_batch_norm_pmap,
     tensor_parallel,
     vocabulary_parallel,
     zero1,
@@ -177,6 +181,20 @@ def test_vocabulary_parallel_moves_the_stream_and_three_numbers_a_token():
     elements = 3 * 2 * BATCH * 16 * 64 + 3 * BATCH * 16
     assert elements == 1_585_152
     assert moved(vocabulary_parallel.PAGE, {"model": 8}, BLOCK) == {("all-reduce", "model", "activations"): elements}
+
+
+@pytest.mark.parametrize(
+    ("form", "page", "backward"),
+    [(NnxAveraging, sync_batch_norm.PAGE, 1), (NnxAveragingPmap, sync_batch_norm_pmap.PAGE, 2)],
+)
+def test_a_norm_moves_its_statistics_and_their_gradients(form, page, backward):
+    """Of 24 channels two numbers each forward; backward one where a compiler has reduced the scale's gradient already,
+    and by hand two again."""
+    contract = form(page, {"data": 8}, Momentum(), BatchNormCNN(channels=(3, 8, 16))).contract
+    forward, step = (
+        [line.bytes for line in budget if line.payload == "statistics"] for budget in (contract.forward, contract.step)
+    )
+    assert (forward, step) == ([24 * 2 * FLOAT32], [24 * (2 + backward) * FLOAT32])
 
 
 def test_trading_heads_sends_less_than_a_ring():

@@ -1,8 +1,8 @@
 """3D parallel: data, tensor and pipeline parallelism, each on a mesh axis of its own.
 
-    parameters       layers→stage, mlp→model
-    gradients        layers→stage, mlp→model
-    optimizer state  layers→stage, mlp→model
+    parameters       layers→stage, heads→model, mlp→model
+    gradients        layers→stage, heads→model, mlp→model
+    optimizer state  layers→stage, heads→model, mlp→model
     batch            batch→data
     forward moves    collective-permute of activations over stage; all-reduce of activations over model;
                      all-reduce of metrics over stage×data
@@ -35,10 +35,10 @@ BOTH = ("stage", "data")
 
 TABLE = Page(
     name="parallel_3d",
-    compute=Mapping(layers="stage", batch="data", mlp="model"),
-    parameters=Mapping(layers="stage", mlp="model"),
-    gradients=Mapping(layers="stage", mlp="model"),
-    optimizer=Mapping(layers="stage", mlp="model"),
+    compute=Mapping(layers="stage", batch="data", heads="model", mlp="model"),
+    parameters=Mapping(layers="stage", heads="model", mlp="model"),
+    gradients=Mapping(layers="stage", heads="model", mlp="model"),
+    optimizer=Mapping(layers="stage", heads="model", mlp="model"),
     communication=Budget(
         forward=[
             collective_permute("activations", over="stage"),

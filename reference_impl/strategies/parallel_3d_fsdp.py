@@ -1,8 +1,8 @@
 """3D parallel with FSDP in the data axis: of N pipelines each keeps 1/N of the parameters, and gathers the rest once.
 
-    parameters       layers→stage, embed→data, mlp→model
-    gradients        layers→stage, embed→data, mlp→model
-    optimizer state  layers→stage, embed→data, mlp→model
+    parameters       layers→stage, embed→data, heads→model, mlp→model
+    gradients        layers→stage, embed→data, heads→model, mlp→model
+    optimizer state  layers→stage, embed→data, heads→model, mlp→model
     batch            batch→data
     forward moves    all-gather of parameters over data; collective-permute of activations over stage;
                      all-reduce of activations over model; all-reduce of metrics over stage×data
@@ -37,10 +37,10 @@ from reference_impl.theory.schedules import Schedule, gpipe
 
 TABLE = Page(
     name="parallel_3d_fsdp",
-    compute=Mapping(layers="stage", batch="data", mlp="model"),
-    parameters=Mapping(layers="stage", embed="data", mlp="model"),
-    gradients=Mapping(layers="stage", embed="data", mlp="model"),
-    optimizer=Mapping(layers="stage", embed="data", mlp="model"),
+    compute=Mapping(layers="stage", batch="data", heads="model", mlp="model"),
+    parameters=Mapping(layers="stage", embed="data", heads="model", mlp="model"),
+    gradients=Mapping(layers="stage", embed="data", heads="model", mlp="model"),
+    optimizer=Mapping(layers="stage", embed="data", heads="model", mlp="model"),
     communication=Budget(
         forward=[
             all_gather("parameters", over="data"),

@@ -40,6 +40,7 @@ DRAWN = {
 }
 SMALL = StackedMLP((6, 8, *(4, 8) * 8, 5))
 TRANSFORMER = ScannedGPT(vocab=11, length=4, embed=8, heads=2, head_dim=4, mlp=16)
+CUBE = {"stage": 2, "data": 2, "model": 2}
 STARVED = pytest.mark.filterwarnings("ignore:3 microbatches keep 8 stages busy")
 
 
@@ -77,14 +78,21 @@ def test_any_schedule_gives_the_gradients_of_the_whole(page, stages, microbatche
 
 
 @pytest.mark.parametrize(
-    ("page", "stages"), [(pipeline_1f1b.PAGE, 4), (pipeline_zero_bubble.PAGE, 2), (pipeline_interleaved.PAGE, 2)]
+    ("page", "mesh"),
+    [
+        (pipeline_1f1b.PAGE, {"stage": 4}),
+        (pipeline_interleaved.PAGE, {"stage": 2}),
+        pytest.param(parallel_3d.PAGE, CUBE, marks=pytest.mark.thorough),
+        (parallel_3d_fsdp.PAGE, CUBE),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
 )
-def test_a_transformer_gives_the_gradients_of_the_whole(page, stages):
+def test_a_transformer_gives_the_gradients_of_the_whole(page, mesh):
     """So are those of a transformer, whose first and last stage share a table; in the order of interleaved stages too.
 
-    The suites judge GPipe, and stages that are split.
+    The suites judge GPipe, and two stages that are split.
     """
-    form = Pipelined(page, {"stage": stages}, Momentum(), TRANSFORMER, microbatches=4, batch_size=12)
+    form = Pipelined(page, mesh, Momentum(), TRANSFORMER, microbatches=4, batch_size=8)
     check_gradients(form, TRANSFORMER)
 
 
@@ -178,7 +186,7 @@ def test_stages_that_do_not_divide_the_layers_are_refused():
 
 def test_microbatches_that_do_not_divide_the_batch_are_refused():
     """A batch that is no whole number of microbatches on each shard is an error that names them all."""
-    form = Pipelined(parallel_3d.PAGE, {"stage": 2, "data": 2, "model": 2}, Momentum(), batch_size=40)
+    form = Pipelined(parallel_3d.PAGE, CUBE, Momentum(), batch_size=40)
     with pytest.raises(ValueError, match="40 examples is not divisible by 2 shards of 8 microbatches"):
         form.shard_batch(next(iter(form.batches(1))))
 

@@ -1,4 +1,4 @@
-"""Pipelines: every schedule, on stages alone and with the other axes; of NNX modules; with too few microbatches."""
+"""Pipelines: every schedule, on stages alone and with the other axes; of NNX modules; of a transformer; and starved."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from meshproof.contract import Batch, Operation, Payload, Tree
 from reference_impl.evaluation import Totals
 from reference_impl.mapping import Mapping, MeshAxes
 from reference_impl.models import Model
-from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.models.staged import Staged
 from reference_impl.theory.schedules import Schedule
 
 
@@ -97,8 +97,8 @@ Loss = Callable[[Model, Tree, Batch], jax.Array]
 Differentiate = Callable[[Model, Tree, Batch], LossAndGradients]
 Update = Callable[[Model, Optimize, Tree, Any, Tree], tuple[Tree, Any]]
 MakeSchedule = Callable[[int, int], Schedule]
-StagesLoss = Callable[[StackedMLP, Schedule, Tree, Batch], jax.Array]
-DifferentiateStages = Callable[[StackedMLP, Schedule, Tree, Batch], LossAndGradients]
+StagesLoss = Callable[[Staged, Schedule, Tree, Batch], jax.Array]
+DifferentiateStages = Callable[[Staged, Schedule, Tree, Batch], LossAndGradients]
 DifferentiateGroups = Callable[[Callable[..., Any], Tree, Batch, int], LossAndGradients]
 
 

@@ -73,7 +73,7 @@ def proposed(proposal: Proposal) -> Form:
     }
     for option, (name, known) in options.items():
         if name not in known:
-            raise LookupError(f"the book has no {option} {name!r} of a transformer; it has {', '.join(known)}")
+            raise LookupError(f"the book builds no {option} {name!r} of a plan; it builds {', '.join(known)}")
     page = PAGES[proposal.strategy]
     axes = {axis: proposal.mesh.get(axis, 1) for axis in (("replica", "data") if page is hsdp.PAGE else ("data",))}
     if "tensor" in proposal.mesh:

@@ -26,7 +26,7 @@ from jax.lax import axis_index, cond, dynamic_slice_in_dim, dynamic_update_index
 from meshproof.contract import Batch, Direction, Tree
 from reference_impl.mapping import Axes
 from reference_impl.models.layout import Layout
-from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.models.staged import Staged
 from reference_impl.theory.schedules import Schedule, Work
 
 STAGE = "stage"
@@ -59,7 +59,7 @@ class Hop(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a stage keeps from tick to tick: its store (places, B, E), its parts of the loss and of the gradients."""
+    """What a stage keeps from tick to tick: its store of places, its parts of the loss and of the gradients."""
 
     store: jax.Array
     loss: jax.Array
@@ -70,7 +70,7 @@ class Carry(NamedTuple):
 class Pipeline:
     """A model in stages along the mesh axis ``stage``, run by a schedule; ``layout`` is that of every stage."""
 
-    model: StackedMLP
+    model: Staged
     schedule: Schedule
     layout: Layout
 
@@ -82,7 +82,7 @@ class Pipeline:
         """
         count_M = self.schedule.microbatches
         examples = {name: value.reshape(count_M, -1, *value.shape[1:]) for name, value in batch.items()}
-        sent = jax.eval_shape(self.model.enter, parameters, examples["x"][0])
+        sent = jax.eval_shape(partial(self.model.enter, layout=self.layout), parameters, examples["x"][0])
         store = jnp.zeros_like(sent, shape=(1 + max(self.places.values(), default=0), *sent.shape))
         carry = Carry(store, jnp.zeros_like(sent, shape=()), jax.tree.map(jnp.zeros_like, dict(parameters)))
         for phase in filter(len, self.schedule.phases):
@@ -139,7 +139,7 @@ class Pipeline:
     def compute(
         self, examples: Batch, row: Row, parameters: Tree, activation: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """What a stage sends (B, E); and the microbatch's part of the loss, which is zero before the last depth."""
+        """What a stage sends; and the microbatch's part of the loss, which is zero before the last depth."""
 
         def own_chunk(leaf: jax.Array, axes: Axes) -> jax.Array:
             if "layers" not in axes:
@@ -149,10 +149,10 @@ class Pipeline:
 
         @jax.checkpoint  # the examples are at hand: no copy of them is kept for the backward
         def enter(parameters: Tree) -> jax.Array:
-            return self.model.enter(parameters, examples["x"][row.microbatch])
+            return self.model.enter(parameters, examples["x"][row.microbatch], self.layout)
 
         def leave() -> jax.Array:
-            logits = self.model.leave(parameters, sent)
+            logits = self.model.leave(parameters, sent, self.layout)
             return self.model.mean_loss(logits, examples["y"][row.microbatch]) / self.schedule.microbatches
 
         entered = cond(row.depth == 0, lambda: enter(parameters), lambda: activation)

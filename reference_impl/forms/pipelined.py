@@ -18,6 +18,7 @@ from reference_impl.forms.manual import ShardMapped
 from reference_impl.forms.pipeline import STAGE
 from reference_impl.models.stacked_mlp import StackedMLP
 from reference_impl.models.stacked_mlp_nnx import NnxStackedMLP
+from reference_impl.models.staged import Staged
 from reference_impl.page import PipelinePage
 from reference_impl.theory.communication import PipelineTraffic
 from reference_impl.theory.schedules import Schedule, forward_only
@@ -25,18 +26,18 @@ from reference_impl.theory.schedules import Schedule, forward_only
 
 @dataclass(frozen=True)
 class Pipelined(ShardMapped):
-    """The page's program, by its schedule. Raises ``ValueError`` where the stages do not divide the layers."""
+    """The page's program, by its schedule. Raises ``ValueError`` where the stages do not divide the blocks."""
 
     page: PipelinePage
-    network: StackedMLP = field(default_factory=StackedMLP)
+    network: Staged = field(default_factory=StackedMLP)
     batch_size: int = 512
     microbatches: int = 8
 
     def __post_init__(self) -> None:
         depths = self.timetable.depths
-        if self.network.pairs % depths:
+        if self.network.depth % depths:
             raise ValueError(
-                f"{self.network.pairs} pairs of layers are not divisible by {self.mesh_axes[STAGE]} stages of "
+                f"{self.network.depth} blocks are not divisible by {self.mesh_axes[STAGE]} stages of "
                 f"{self.timetable.chunks} chunks"
             )
         super().__post_init__()
@@ -53,14 +54,14 @@ class Pipelined(ShardMapped):
 
     @property
     def order(self) -> list[int]:
-        """The order in which pairs of layers are stacked: each stage's chunks, one after another."""
+        """The order in which blocks are stacked: each stage's chunks, one after another."""
         stages, depths = self.timetable.stages, self.timetable.depths
-        size = self.network.pairs // depths
+        size = self.network.depth // depths
         return [
-            pair
+            block
             for stage in range(stages)
             for depth in range(stage, depths, stages)
-            for pair in range(depth * size, (depth + 1) * size)
+            for block in range(depth * size, (depth + 1) * size)
         ]
 
     @property
@@ -126,4 +127,4 @@ class NnxPipelined(Pipelined):
 
     framework: ClassVar[str] = "nnx"
 
-    network: StackedMLP = field(default_factory=NnxStackedMLP)
+    network: Staged = field(default_factory=NnxStackedMLP)

@@ -150,15 +150,26 @@ class GPT(Model):
         self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Layout, step: int | jax.Array = 0
     ) -> jax.Array:
         """Logits (B, T, V)."""
-        key = draw_key(step)
         tokens = layout.share(parameters["token_embedding"]["embedding"], ("vocab", "embed"))
-        position_TxD = parameters["position_embedding"]["embedding"]
-        h_BxTxD = layout.stream(layout.look_up(tokens, x_BxT) + position_TxD)
-        h_BxTxD = self.through(parameters, h_BxTxD, layout, key)
-        return layout.logits(tokens, self.normalise(parameters["norm"], h_BxTxD))
+        parameters = {**parameters, "token_embedding": {"embedding": tokens}}
+        h_BxTxD = self.through(parameters, self.enter(parameters, x_BxT, layout), layout, step)
+        return self.leave(parameters, h_BxTxD, layout)
 
-    def through(self, parameters: Mapping[str, Any], h_BxTxD: jax.Array, layout: Layout, key: jax.Array) -> jax.Array:
+    def enter(self, parameters: Mapping[str, Any], x_BxT: jax.Array, layout: Layout) -> jax.Array:
+        """The residual stream before the first block."""
+        token_VxD, position_TxD = (parameters[f"{name}_embedding"]["embedding"] for name in ("token", "position"))
+        return layout.stream(layout.look_up(token_VxD, x_BxT) + position_TxD)
+
+    def leave(self, parameters: Mapping[str, Any], h_BxTxD: jax.Array, layout: Layout) -> jax.Array:
+        """Logits (B, T, V), by the table that `enter` looks tokens up in."""
+        normal_BxTxD = self.normalise(parameters["norm"], h_BxTxD)
+        return layout.logits(parameters["token_embedding"]["embedding"], normal_BxTxD)
+
+    def through(
+        self, parameters: Mapping[str, Any], h_BxTxD: jax.Array, layout: Layout, step: int | jax.Array = 0
+    ) -> jax.Array:
         """The residual stream behind the last block."""
+        key = draw_key(step)
         for i, name in enumerate(self.segments):
             h_BxTxD = layout.block(partial(self.run, layout, key, i), parameters[name], self.axes[name], h_BxTxD)
         return h_BxTxD

@@ -23,7 +23,7 @@ from reference_impl.models.layout import Layout
 class Attention(nnx.Module):
     """Causal multi-head attention."""
 
-    def __init__(self, size: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, size: gpt.GPT, storage: Mapping | None, *, rngs: nnx.Rngs) -> None:
         into, heads = ("embed", "heads", "head_dim"), (size.heads, size.head_dim)
         for name in ("query", "key", "value"):
             init = initializers(storage, *into)
@@ -49,7 +49,7 @@ class Block(nnx.Module):
 
     attend: type = Attention
 
-    def __init__(self, size: gpt.GPT, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, size: gpt.GPT, storage: Mapping | None, *, rngs: nnx.Rngs) -> None:
         self.norm_1 = layer_norm(size, storage, rngs)
         self.attention = self.attend(size, storage, rngs=rngs)
         self.norm_2 = layer_norm(size, storage, rngs)
@@ -102,14 +102,14 @@ def causal(length: int) -> dict[str, Any]:
     return {"mask": nnx.make_causal_mask(jnp.ones((1, length)))}
 
 
-def layer_norm(size: gpt.GPT, storage: Mapping, rngs: nnx.Rngs) -> nnx.LayerNorm:
+def layer_norm(size: gpt.GPT, storage: Mapping | None, rngs: nnx.Rngs) -> nnx.LayerNorm:
     """A layer norm over the residual stream."""
     scale_init = annotated(nnx.initializers.ones_init(), storage, "embed")
     bias_init = annotated(nnx.initializers.zeros_init(), storage, "embed")
     return nnx.LayerNorm(size.embed, epsilon=gpt.EPSILON, scale_init=scale_init, bias_init=bias_init, rngs=rngs)
 
 
-def initializers(storage: Mapping, *axes: str, inputs: int = 1) -> dict[str, Any]:
+def initializers(storage: Mapping | None, *axes: str, inputs: int = 1) -> dict[str, Any]:
     """Those of a linear layer whose kernel has these logical axes; it sums over the first ``inputs`` of them."""
     return {
         "kernel_init": annotated(nnx.initializers.lecun_uniform(), storage, *axes),
@@ -117,6 +117,6 @@ def initializers(storage: Mapping, *axes: str, inputs: int = 1) -> dict[str, Any
     }
 
 
-def annotated(init: Any, storage: Mapping, *axes: str) -> Any:
-    """An initializer of an array with these logical axes."""
-    return nnx.with_partitioning(init, tuple(storage.spec(axes)))
+def annotated(init: Any, storage: Mapping | None, *axes: str) -> Any:
+    """An initializer of an array with these logical axes; without ``storage`` as it is."""
+    return init if storage is None else nnx.with_partitioning(init, tuple(storage.spec(axes)))

@@ -18,6 +18,7 @@ from jax.nn.initializers import lecun_uniform
 
 from reference_impl.models import mlp
 from reference_impl.models.layout import Layout
+from reference_impl.models.staged import Staged
 from reference_impl.truth import MLPTruth, Optimizer
 
 SEED = 2798
@@ -25,7 +26,7 @@ SEED = 2798
 
 
 @dataclass(frozen=True)
-class StackedMLP(mlp.MLP):
+class StackedMLP(mlp.MLP, Staged):
     """``widths`` are those of an MLP: input, E, then F, E for each pair, classes.
 
     Raises ``ValueError`` where the pairs are not alike.
@@ -40,8 +41,8 @@ class StackedMLP(mlp.MLP):
             raise ValueError(f"widths {self.widths}: between input and classes expected E, then F, E for each pair")
 
     @property
-    def pairs(self) -> int:
-        """L, the number of pairs."""
+    def depth(self) -> int:
+        """L: a block is a pair."""
         return len(self.widths) // 2 - 1
 
     @property
@@ -58,7 +59,7 @@ class StackedMLP(mlp.MLP):
     def shapes(self) -> dict[str, Any]:
         """The stacked parameter tree, with shapes at its leaves."""
         d, e, f, *_, c = self.widths
-        sizes = {"input": d, "embed": e, "mlp": f, "classes": c, "layers": self.pairs}
+        sizes = {"input": d, "embed": e, "mlp": f, "classes": c, "layers": self.depth}
         return {
             layer: {name: tuple(sizes[axis] for axis in axes) for name, axes in leaf.items()}
             for layer, leaf in self.axes.items()
@@ -80,9 +81,9 @@ class StackedMLP(mlp.MLP):
 
     def apply(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C)."""
-        return self.leave(parameters, self.through(parameters, self.enter(parameters, x_BxD), layout))
+        return self.leave(parameters, self.through(parameters, self.enter(parameters, x_BxD, layout), layout), layout)
 
-    def enter(self, parameters: Mapping[str, Any], x_BxD: jax.Array) -> jax.Array:
+    def enter(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """The input layer: the first pair's input (B, E)."""
         return x_BxD @ parameters["input"]["kernel"] + parameters["input"]["bias"]
 
@@ -98,7 +99,7 @@ class StackedMLP(mlp.MLP):
 
         return jax.lax.scan(pair, x_BxE, (parameters["up"], parameters["down"]))[0]
 
-    def leave(self, parameters: Mapping[str, Any], x_BxE: jax.Array) -> jax.Array:
+    def leave(self, parameters: Mapping[str, Any], x_BxE: jax.Array, layout: Layout) -> jax.Array:
         """The head: logits (B, C) of the last pair's output."""
         return jax.nn.relu(x_BxE) @ parameters["head"]["kernel"] + parameters["head"]["bias"]
 
@@ -112,13 +113,13 @@ class StackedMLP(mlp.MLP):
             part: {name: np.stack([parameters[layer][name] for layer in names]) for name in ("kernel", "bias")}
             for part, names in layers.items()
         }
-        return {"input": parameters["dense_0"], **stacked, "head": parameters[f"dense_{2 * self.pairs + 1}"]}
+        return {"input": parameters["dense_0"], **stacked, "head": parameters[f"dense_{2 * self.depth + 1}"]}
 
     def unstack(self, parameters: Mapping[str, Any], order: Sequence[int]) -> dict[str, Any]:
         """The canonical tree of a tree at rest."""
         tree = {"dense_0": parameters["input"]}
-        for pair in range(self.pairs):
+        for pair in range(self.depth):
             row = order.index(pair)
             tree[f"dense_{2 * pair + 1}"] = {name: leaf[row] for name, leaf in parameters["up"].items()}
             tree[f"dense_{2 * pair + 2}"] = {name: leaf[row] for name, leaf in parameters["down"].items()}
-        return tree | {f"dense_{2 * self.pairs + 1}": parameters["head"]}
+        return tree | {f"dense_{2 * self.depth + 1}": parameters["head"]}

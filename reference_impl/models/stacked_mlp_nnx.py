@@ -1,20 +1,16 @@
-"""The stacked MLP of Flax NNX modules: what a pipeline's stage runs is ``nnx.Linear``, merged with the stage's layers.
-
-A module stands for one pair of layers. ``nnx.vmap`` makes all pairs, stacked; a scan takes one after the other out of
-the stage's stack. The state is their arrays: a schedule differentiates by arrays, and no object goes from tick to tick.
-"""
+"""The stacked MLP of Flax NNX modules: what a pipeline's stage runs is ``nnx.Linear``, two of which are a pair."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import jax
 from flax import nnx
 
 from reference_impl.models.layout import Layout
+from reference_impl.models.merged import Merged, draw, draw_stack
 from reference_impl.models.stacked_mlp import StackedMLP
 
 
@@ -30,47 +26,37 @@ class Pair(nnx.Module):
 
 
 @dataclass(frozen=True)
-class NnxStackedMLP(StackedMLP):
+class NnxStackedMLP(StackedMLP, Merged):
     """Sizes as of a `StackedMLP`. For stages that hold their layers whole: the modules know no layout."""
+
+    @property
+    def makers(self) -> dict[str, Callable[[nnx.Rngs], Any]]:
+        """The input layer, a pair, and the head."""
+        d, e, f, *_, c = self.widths
+        return {
+            "input": lambda rngs: linear(d, e, rngs),
+            "pair": lambda rngs: Pair(e, f, rngs=rngs),
+            "head": lambda rngs: linear(e, c, rngs),
+        }
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Float32 parameters: LeCun-uniform kernels, each layer's own, and zero biases."""
-        d, e, f, *_, c = self.widths
-        rngs = nnx.Rngs(key)
-        pairs = nnx.split_rngs(splits=self.pairs)(nnx.vmap(lambda rngs: Pair(e, f, rngs=rngs)))(rngs)
-        modules = {"input": linear(d, e, rngs), "up": pairs.up, "down": pairs.down, "head": linear(e, c, rngs)}
-        return {name: nnx.to_pure_dict(nnx.state(module, nnx.Param)) for name, module in modules.items()}
+        makers, rngs = self.makers, nnx.Rngs(key)
+        pairs = draw_stack(makers["pair"], rngs, self.depth)
+        return {name: draw(makers[name], rngs) for name in ("input", "head")} | pairs
 
-    @cached_property
-    def modules(self) -> dict[str, Any]:
-        """The graph and the abstract state of the input layer, of a pair, and of the head."""
-        d, e, f, *_, c = self.widths
-        made = {
-            "input": lambda: linear(d, e, nnx.Rngs(0)),
-            "pair": lambda: Pair(e, f, rngs=nnx.Rngs(0)),
-            "head": lambda: linear(e, c, nnx.Rngs(0)),
-        }
-        return {name: nnx.split(nnx.eval_shape(make)) for name, make in made.items()}
-
-    def call(self, name: str, parameters: Any, x: jax.Array) -> jax.Array:
-        """One of them with these parameters."""
-        graph, abstract = self.modules[name]
-        state = jax.tree.map(lambda leaf: leaf, abstract)
-        nnx.replace_by_pure_dict(state, parameters)
-        return nnx.merge(graph, state)(x)  # type: ignore[no-any-return]
-
-    def enter(self, parameters: Mapping[str, Any], x_BxD: jax.Array) -> jax.Array:
+    def enter(self, parameters: Mapping[str, Any], x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """The input layer: the first pair's input (B, E)."""
-        return self.call("input", parameters["input"], x_BxD)
+        return self.module("input", parameters["input"])(x_BxD)  # type: ignore[no-any-return]
 
     def through(self, parameters: Mapping[str, Any], x_BxE: jax.Array, layout: Layout) -> jax.Array:
         """As many pairs as the parameters hold, one after the other (B, E)."""
         stacked = {name: parameters[name] for name in ("up", "down")}
-        return jax.lax.scan(lambda x_BxE, layers: (self.call("pair", layers, x_BxE), None), x_BxE, stacked)[0]
+        return jax.lax.scan(lambda x_BxE, pair: (self.module("pair", pair)(x_BxE), None), x_BxE, stacked)[0]
 
-    def leave(self, parameters: Mapping[str, Any], x_BxE: jax.Array) -> jax.Array:
+    def leave(self, parameters: Mapping[str, Any], x_BxE: jax.Array, layout: Layout) -> jax.Array:
         """The head: logits (B, C) of the last pair's output."""
-        return self.call("head", parameters["head"], nnx.relu(x_BxE))
+        return self.module("head", parameters["head"])(nnx.relu(x_BxE))  # type: ignore[no-any-return]
 
 
 def linear(inputs: int, outputs: int, rngs: nnx.Rngs) -> nnx.Linear:

@@ -1,8 +1,8 @@
 """3D parallel: data, tensor and pipeline parallelism, each on a mesh axis of its own.
 
-    parameters       layers→stage, mlp→model
-    gradients        layers→stage, mlp→model
-    optimizer state  layers→stage, mlp→model
+    parameters       layers→stage, heads→model, mlp→model
+    gradients        layers→stage, heads→model, mlp→model
+    optimizer state  layers→stage, heads→model, mlp→model
     batch            batch→data
     forward moves    collective-permute of activations over stage; all-reduce of activations over model;
                      all-reduce of metrics over stage×data
@@ -25,7 +25,7 @@ from jax.lax import axis_size, psum
 from meshproof.contract import Batch, Tree
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
-from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.models.staged import Staged
 from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.shards import make_own, sum_of_own
 from reference_impl.strategies.tensor_parallel_shard_map import Megatron
@@ -35,10 +35,10 @@ BOTH = ("stage", "data")
 
 TABLE = Page(
     name="parallel_3d",
-    compute=Mapping(layers="stage", batch="data", mlp="model"),
-    parameters=Mapping(layers="stage", mlp="model"),
-    gradients=Mapping(layers="stage", mlp="model"),
-    optimizer=Mapping(layers="stage", mlp="model"),
+    compute=Mapping(layers="stage", batch="data", heads="model", mlp="model"),
+    parameters=Mapping(layers="stage", heads="model", mlp="model"),
+    gradients=Mapping(layers="stage", heads="model", mlp="model"),
+    optimizer=Mapping(layers="stage", heads="model", mlp="model"),
     communication=Budget(
         forward=[
             collective_permute("activations", over="stage"),
@@ -56,13 +56,13 @@ TABLE = Page(
 )
 
 
-def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
+def loss(model: Staged, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
     """The mean over the pipelines of the losses, which their last stages have."""
     own = make_own(parameters, model, TABLE.compute, BOTH)
     return psum(Pipeline(model, schedule, Megatron()).run(own, batch)[0], BOTH) / axis_size("data")
 
 
-def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(model: Staged, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every pipeline's own loss and gradients: summed over the stages, averaged over the pipelines."""
     own = make_own(parameters, model, TABLE.compute, BOTH)
     value, gradients = Pipeline(model, schedule, Megatron()).run(own, batch)

@@ -1,8 +1,8 @@
 """3D parallel with FSDP in the data axis: of N pipelines each keeps 1/N of the parameters, and gathers the rest once.
 
-    parameters       layers→stage, embed→data, mlp→model
-    gradients        layers→stage, embed→data, mlp→model
-    optimizer state  layers→stage, embed→data, mlp→model
+    parameters       layers→stage, embed→data, heads→model, mlp→model
+    gradients        layers→stage, embed→data, heads→model, mlp→model
+    optimizer state  layers→stage, embed→data, heads→model, mlp→model
     batch            batch→data
     forward moves    all-gather of parameters over data; collective-permute of activations over stage;
                      all-reduce of activations over model; all-reduce of metrics over stage×data
@@ -28,7 +28,7 @@ from jax.lax import axis_size, psum
 from meshproof.contract import Batch, Tree
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
-from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.models.staged import Staged
 from reference_impl.page import Budget, Page, all_gather, all_reduce, collective_permute, reduce_scatter
 from reference_impl.shards import Shards, make_own, sum_of_own
 from reference_impl.strategies.parallel_3d import BOTH
@@ -37,10 +37,10 @@ from reference_impl.theory.schedules import Schedule, gpipe
 
 TABLE = Page(
     name="parallel_3d_fsdp",
-    compute=Mapping(layers="stage", batch="data", mlp="model"),
-    parameters=Mapping(layers="stage", embed="data", mlp="model"),
-    gradients=Mapping(layers="stage", embed="data", mlp="model"),
-    optimizer=Mapping(layers="stage", embed="data", mlp="model"),
+    compute=Mapping(layers="stage", batch="data", heads="model", mlp="model"),
+    parameters=Mapping(layers="stage", embed="data", heads="model", mlp="model"),
+    gradients=Mapping(layers="stage", embed="data", heads="model", mlp="model"),
+    optimizer=Mapping(layers="stage", embed="data", heads="model", mlp="model"),
     communication=Budget(
         forward=[
             all_gather("parameters", over="data"),
@@ -61,13 +61,13 @@ TABLE = Page(
 )
 
 
-def loss(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
+def loss(model: Staged, schedule: Schedule, parameters: Tree, batch: Batch) -> jax.Array:
     """Gather, run the pipelines, average."""
     in_use = make_own(Shards(model, TABLE.parameters, "data").gather(parameters), model, TABLE.compute, ("stage",))
     return psum(Pipeline(model, schedule, Megatron()).run(in_use, batch)[0], BOTH) / axis_size("data")
 
 
-def loss_and_gradients(model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
+def loss_and_gradients(model: Staged, schedule: Schedule, parameters: Tree, batch: Batch) -> tuple[jax.Array, Tree]:
     """Every pipeline's gradients of its whole parameters, averaged into shards, then summed over stages."""
     shards = Shards(model, TABLE.parameters, "data")
     in_use = make_own(shards.gather(parameters), model, TABLE.compute, ("stage",))

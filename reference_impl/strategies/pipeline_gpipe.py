@@ -15,8 +15,9 @@
 
 Parameters never move. In every tick each stage sends one microbatch's activation, or its gradient, to the next. With S
 stages and M microbatches a stage is idle (S − 1)/(M + S − 1) of the time, and holds M activations. The input layer and
-the head are replicated on every stage, though only the first and the last use them: their gradients are all-reduced
-(Huang et al. 2019; Scaling book, "Pipelining").
+the head are replicated on every stage, though only the first and the last use them: their gradients are all-reduced.
+A transformer's tied table is both: its gradient is the sum of what the first stage and the last one have of it (Huang
+et al. 2019; Scaling book, "Pipelining").
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from meshproof.contract import Batch, Tree
 from reference_impl.forms.pipeline import Pipeline
 from reference_impl.mapping import Mapping
 from reference_impl.models.layout import Layout
-from reference_impl.models.stacked_mlp import StackedMLP
+from reference_impl.models.staged import Staged
 from reference_impl.page import Budget, Page, all_reduce, collective_permute
 from reference_impl.shards import make_own, sum_of_own
 from reference_impl.theory.schedules import Schedule, gpipe
@@ -50,16 +51,14 @@ TABLE = Page(
 )
 
 
-def loss(
-    model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Layout | None = None
-) -> jax.Array:
+def loss(model: Staged, schedule: Schedule, parameters: Tree, batch: Batch, layout: Layout | None = None) -> jax.Array:
     """The loss of the last stage, on every stage."""
     own = make_own(parameters, model, TABLE.compute, ("stage",))
     return psum(Pipeline(model, schedule, layout or Layout()).run(own, batch)[0], "stage")
 
 
 def loss_and_gradients(
-    model: StackedMLP, schedule: Schedule, parameters: Tree, batch: Batch, layout: Layout | None = None
+    model: Staged, schedule: Schedule, parameters: Tree, batch: Batch, layout: Layout | None = None
 ) -> tuple[jax.Array, Tree]:
     """The loss, and the gradients: of a stage's own layers, and, summed over stages, of what is replicated on all."""
     own = make_own(parameters, model, TABLE.compute, ("stage",))

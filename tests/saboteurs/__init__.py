@@ -40,6 +40,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     saving,
     scans,
     sharded_state,
+    stages_gpt,
     stages_nnx,
     states,
     strangers,

@@ -14,9 +14,9 @@ from tests.saboteurs.planting import plant
 class BareHead(NnxStackedMLP):
     """A head that takes the last pair's output as it is."""
 
-    def leave(self, parameters: Any, x_BxE: Any) -> Any:
+    def leave(self, parameters: Any, x_BxE: Any, layout: Any) -> Any:
         """Without a ReLU before it."""
-        return self.call("head", parameters["head"], x_BxE)
+        return self.module("head", parameters["head"])(x_BxE)
 
 
 plant("healthy_nnx_stages", NnxPipelined, pipeline_gpipe.PAGE, STAGES)

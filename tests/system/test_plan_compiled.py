@@ -145,11 +145,11 @@ def test_what_is_not_asked_well_is_an_error(arguments, message):
         (
             "reference_impl",
             {"strategy": "pipeline"},
-            "realises nothing of what fits: pipeline: the book has no strategy 'pipeline' of a transformer; it has "
+            "realises nothing of what fits: pipeline: the book builds no strategy 'pipeline' of a plan; it builds "
             "single device, data parallel",
         ),
-        ("reference_impl", {"optimizer": "sgd"}, "the book has no optimizer 'sgd' of a transformer; it has adam"),
-        ("reference_impl", {"precision": "bfloat16"}, "no precision 'bfloat16' of a transformer; it has mixed"),
+        ("reference_impl", {"optimizer": "sgd"}, "the book builds no optimizer 'sgd' of a plan; it builds adam"),
+        ("reference_impl", {"precision": "bfloat16"}, "no precision 'bfloat16' of a plan; it builds mixed"),
         ("reference_impl", {"vocabulary": 0, "heads": 0}, "a GPT needs its heads, vocabulary"),
     ],
 )

@@ -17,7 +17,7 @@ def test_a_trainer_is_planned():
     )
     assert ended.exit_code == 0, ended.stderr
     told = json.loads(ended.stdout)
-    sizes = {"layers": 3, "d_model": 64, "d_ff": 256, "heads": 8, "vocabulary": 96, "length": 16, "tied": True}
+    sizes = {"layers": 4, "d_model": 64, "d_ff": 256, "heads": 8, "vocabulary": 96, "length": 16, "tied": True}
     assert told["read"]["sizes"].items() >= sizes.items() and told["model"].items() >= sizes.items()
     assert told["read"]["optimizer"] == "momentum" and told["batch"] == 16 * 16
     best = told["strategies"][0]["memory"]

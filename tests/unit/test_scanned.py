@@ -1,6 +1,7 @@
 """The GPT that is scanned over its blocks: the numbers of the one whose blocks stand one after another."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from meshproof.contract import leaves, nest
 from reference_impl.models.gpt import GPT
 from reference_impl.models.layout import Layout
 from reference_impl.models.scanned_gpt import ScannedGPT
-from reference_impl.sizes import gpt_1_5b, gpt_7b, gpt_70b, gpt_124m, gpt_175b
+from reference_impl.sizes import gpt_1_5b, gpt_7b, gpt_70b, gpt_124m, gpt_175b, tutorial
 from reference_impl.truth import Momentum
 
 SCANNED = ScannedGPT(vocab=11, length=4, embed=8, heads=2, head_dim=4, mlp=16, blocks=3)
@@ -65,6 +66,19 @@ def test_size_is_what_its_page_says(size):
         assert form.contract.step
         [batch] = form.batches(1)
         assert batch["x"].shape == batch["y"].shape == (form.batch_size, size.TRANSFORMER.length)
+
+
+def test_the_tutorials_examples_are_of_its_sizes():
+    """On its meshes; a contract is priced, and a batch drawn, without any device."""
+    forms = list(tutorial.strategies())
+    devices = [prod(form.mesh_axes.values()) for form in forms]
+    assert devices == [8, 8, 8, 1024, 16, 4, 128, 32, 1024]
+    for network, parameters in ((tutorial.RESNET_50, 26.3e6), (tutorial.GPT_2_MEDIUM, 355e6), (tutorial.VIT_1B, 1.0e9)):
+        assert sum(prod(shape) for _, shape in leaves(network.shapes)) == pytest.approx(parameters, rel=0.02)
+    for form in forms:
+        assert form.contract.step
+        [batch] = form.batches(1)
+        assert len(batch["x"]) == form.batch_size
 
 
 def test_mesh_follows_the_number_of_devices():

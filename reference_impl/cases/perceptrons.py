@@ -102,4 +102,4 @@ def cases() -> Iterator[Form]:
             yield framework(page, axes, AveragedMomentum(), MLP(criterion="mean_squared_error"), variant="averaged")
     for page, axes in COLUMNS:
         for framework in (JaxForm, NnxForm):
-            yield framework(page, axes, AveragedMomentum(), ColumnMLP(), variant="averaged")
+            yield framework(page, axes, AveragedMomentum(), ColumnMLP())

@@ -13,6 +13,7 @@ from reference_impl.forms.manual import Manual
 from reference_impl.forms.pipelined import Pipelined
 from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
+from reference_impl.models.mlp_columns import ColumnMLP
 from reference_impl.models.moe import MoE
 from reference_impl.models.stacked_mlp import StackedMLP
 from reference_impl.modifiers.accumulation import Accumulated
@@ -24,7 +25,8 @@ from tests.saboteurs.planting import DATA
 PERCEPTRON = MLP(widths=(32, 16, 64, 10))
 BLOCK = GPT(vocab=24, length=8, embed=16, head_dim=4, mlp=32, blocks=1)
 EXPERTS = MoE(features=32, width=16, hidden=32)
-SMALL = {"mlp": PERCEPTRON, "gpt_block": BLOCK, "moe": EXPERTS}
+COLUMNS = ColumnMLP(widths=(32, 64, 64, 8))
+SMALL = {"mlp": PERCEPTRON, "column_mlp": COLUMNS, "gpt_block": BLOCK, "moe": EXPERTS}
 
 
 def stacked(depths: int) -> StackedMLP:

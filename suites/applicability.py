@@ -175,11 +175,6 @@ def in_float32(case: Case) -> bool:
     return case.contract.compute_dtype == "float32"
 
 
-def in_tensorfloat32(case: Case) -> bool:
-    """Products of float32 may be computed in TensorFloat-32."""
-    return case.contract.compute_dtype == "tensorfloat32"
-
-
 def mixed(case: Case) -> bool:
     """Products and activations are computed in a narrower dtype than float32: MIX-1 judges these cases."""
     return not in_float32(case)

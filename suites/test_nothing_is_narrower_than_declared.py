@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from meshproof.cases import has_member
-from meshproof.contract import ELEMENT_TYPES
+from meshproof.contract import COMPUTE_TYPES, ELEMENT_TYPES
 
 SINGLE = 32
 """Bits of float32."""
@@ -13,7 +13,7 @@ SINGLE = 32
 TF32 = 19
 """Bits of TensorFloat-32, in which products may multiply float32."""
 
-NAMES = ELEMENT_TYPES | {"tensorfloat32": "tf32"}
+NAMES = ELEMENT_TYPES | COMPUTE_TYPES
 """As programs name them."""
 
 PARTS = ("parameters", "optimizer_state", "auxiliary")

@@ -16,7 +16,7 @@ from meshproof.adopting.questions import Question, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.traffic import gathered, weights
-from meshproof.contract import Contract, spec_axes
+from meshproof.contract import COMPUTE_TYPES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
 """Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
@@ -26,9 +26,6 @@ MASKS = ("mask", "valid", "count", "weight", "keep", "pad")
 
 WIDE = 32
 """Bits of float32."""
-
-NARROW = {"bfloat16": "bf16", "float16": "f16", "tensorfloat32": "tf32"}
-"""What products may multiply in place of float32: a contract's name of it, and a program's."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,8 @@ def _microbatches(sight: Sight) -> int:
 def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
     """What the step's products multiply, and a question on whatever is narrower than float32."""
     kinds = sight.step.products
-    narrow, mixed = next((each for each in NARROW.items() if kinds.count(each[1]) * 2 > len(kinds)), ("float32", ""))
+    narrower = [each for each in COMPUTE_TYPES.items() if each[0] != "float32"]
+    narrow, mixed = next((each for each in narrower if kinds.count(each[1]) * 2 > len(kinds)), ("float32", ""))
     questions = [f"{kinds.count(mixed)} of {len(kinds)} products multiply {narrow}"] if mixed else []
     wide = sum(seen.count for seen in sight.step.floats if seen.bits == WIDE)
     for seen in sight.step.floats:

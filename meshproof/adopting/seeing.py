@@ -224,7 +224,8 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         moved = census_by_shape(text, subject.case.mesh)
         written = lowered.as_text("hlo", debug_info=True) if hasattr(lowered, "as_text") else ""
         recomputes = "rematted_computation" in text
-        narrow, kinds = (floats(written), multiplied(written)) if written else ((), ())
+        narrow, found = (floats(written), multiplied(written)) if written else ((), ())
+        kinds = tuple(each.kind for each in found if each.phase != "other") or tuple(each.kind for each in found)
         runs = products(text, differentiated=True) or products(text)
         return Read(moved, narrow, host_transfers(text), aliased, runs, kinds, recomputes, draws)
     except HloError as error:

@@ -39,6 +39,12 @@ def plan(
     heads: Annotated[int, typer.Option(min=0, help="Attention heads: tensor shards divide them.")] = 0,
     kv_heads: Annotated[int, typer.Option(min=0, help="Heads of keys and values, if fewer.")] = 0,
     vocab: Annotated[int, typer.Option(min=0, help="Without it no logits are counted.")] = 0,
+    tied: Annotated[
+        bool | None,
+        typer.Option(
+            "--tied/--untied", help="Whether the head is the embedding. Default: by the number of parameters."
+        ),
+    ] = None,
     sequence: Annotated[int, typer.Option(min=0, help="Tokens of a sequence, which is not split.")] = 0,
     batch_tokens: Annotated[
         float | None, typer.Option(help="Tokens of a whole step; images for images. Default: the model's own.")
@@ -105,6 +111,7 @@ def plan(
         sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "kv_heads": kv_heads}
         sizes |= {"vocabulary": vocab, "length": sequence}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value}
+        given |= {} if tied is None else {"tied": tied}
         if (impl and not verify and (config or params)) or (case and (config or params or not impl)):
             raise PlanError(
                 f"--{'impl' if impl and not case else 'case'} reads sizes of a trainer: leave away the model"

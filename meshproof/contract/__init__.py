@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from meshproof.contract.promises import (
-    COMPUTE_DTYPES,
+    COMPUTE_TYPES,
     ELEMENT_TYPES,
     Communication,
     Contract,
@@ -25,7 +25,7 @@ from meshproof.contract.promises import (
 from meshproof.contract.proposal import Proposal
 
 __all__ = [
-    "COMPUTE_DTYPES",
+    "COMPUTE_TYPES",
     "ELEMENT_TYPES",
     "Batch",
     "Communication",
@@ -141,8 +141,9 @@ class Truth(Protocol):
 
     A trainer that brings none may bring ``single_device``; see `Strategy`.
 
-    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes; with a
-    third parameter ``auxiliary`` it is handed the tree of the auxiliary state, as of running statistics, too.
+    Optional: ``evaluate(parameters, batches)``, the `Evaluation` of a classifier over batches of any sizes. By the name
+    ``auxiliary``, where it has a parameter of that, it is handed the tree of the auxiliary state, as of running
+    statistics, too.
     """
 
     def initial_parameters(self) -> Tree:

@@ -13,8 +13,9 @@ Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", 
 Payload = Literal["parameters", "gradients", "activations", "examples", "metrics", "statistics"]
 Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
 
-COMPUTE_DTYPES = ("float32", "tensorfloat32", "bfloat16", "float16")
-"""What a strategy may declare to compute in. ``tensorfloat32`` is a precision of float32's products, and no dtype."""
+COMPUTE_TYPES = {"float32": "f32", "tensorfloat32": "tf32", "bfloat16": "bf16", "float16": "f16"}
+"""What a strategy may declare to compute in, and what a program calls it. ``tensorfloat32`` is a precision of float32's
+products, and no dtype."""
 
 ELEMENT_TYPES = {
     "float32": "f32",
@@ -104,8 +105,8 @@ class Contract:
 
     def __post_init__(self) -> None:
         """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""
-        if self.compute_dtype not in COMPUTE_DTYPES:
-            raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {COMPUTE_DTYPES}")
+        if self.compute_dtype not in COMPUTE_TYPES:
+            raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {(*COMPUTE_TYPES,)}")
         if self.overlap is not None and not 0 <= self.overlap <= 1:
             raise ValueError(f"Contract.overlap is {self.overlap!r}; expected a share from 0 to 1")
         for pattern, dtype in self.dtypes.items():

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from meshproof.hlo.module import Instruction
+from meshproof.hlo.errors import refuse_depth
+from meshproof.hlo.executions import Executions
+from meshproof.hlo.module import Computation, Instruction
 from meshproof.hlo.parser import parse
 from meshproof.hlo.phases import read_paths
 
@@ -59,17 +62,46 @@ def floats(text: str) -> tuple[Float, ...]:
     )
 
 
-def multiplied(text: str) -> tuple[str, ...]:
-    """The type that each matrix product and convolution of such a text multiplies in, in its order.
+class Product(NamedTuple):
+    """A matrix product or convolution: the type that it multiplies in, its pass, and how often it runs."""
 
-    ``tf32`` for float32 at the precision "high", by which a device may take TensorFloat-32, or by that algorithm.
+    kind: str
+    phase: Literal["forward", "backward", "other"]
+    times: int
+
+
+def multiplied(text: str) -> tuple[Product, ...]:
+    """Every product of such a text, in its order: ``other`` is what is not differentiated, as an optimizer's.
+
+    Of kind ``tf32`` is float32 at the precision "high", by which a device may take TensorFloat-32, or by that
+    algorithm. One that stands in a branch, or in a loop of which the text does not tell the turns, counts once.
     Raises `HloError` for text that cannot be read.
     """
-    return tuple(
-        _operand(instruction)
-        for instruction in parse(text).instructions
-        if instruction.opcode in ("dot", "convolution")
-    )
+    module = parse(text)
+    runs, within = Executions(module), _Within()
+    with refuse_depth():
+        return tuple(
+            Product(_operand(each), within.phase(each), runs.of(each.computation) or 1)
+            for each in module.instructions
+            if each.opcode in ("dot", "convolution")
+        )
+
+
+class _Within:
+    """The names of what stands around an instruction: a function that is called has names of its own."""
+
+    def __init__(self) -> None:
+        self._around: dict[Computation, str] = {}
+
+    def phase(self, instruction: Instruction) -> Literal["forward", "backward", "other"]:
+        names = self._names(instruction)
+        return "backward" if "transpose(" in names else "forward" if "jvp(" in names else "other"
+
+    def _names(self, instruction: Instruction) -> str:
+        around = instruction.computation
+        if around not in self._around:
+            self._around[around] = " ".join(map(self._names, around.callers))
+        return " ".join([*read_paths(instruction), self._around[around]])
 
 
 def _operand(product: Instruction) -> str:

@@ -62,9 +62,8 @@ def evaluate(case: Case, step: Step) -> Seen[Any]:
 
     def evaluate() -> Any:
         takes_auxiliary = "auxiliary" in inspect.signature(truth.evaluate).parameters
-        held = [nest(step.parameters), *[nest(step.auxiliary)] * takes_auxiliary]
-        batches = evaluation_set(list(case.strategy.batches(STEPS)))
-        return truth.evaluate(held[0], batches, *held[1:])
+        more = {"auxiliary": nest(step.auxiliary)} if takes_auxiliary else {}
+        return truth.evaluate(nest(step.parameters), evaluation_set(list(case.strategy.batches(STEPS))), **more)
 
     return judged(truth, evaluate)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import jax
 
 from meshproof.hlo import Collective, HloError, census
-from meshproof.hlo.floats import Float, floats, multiplied
+from meshproof.hlo.floats import Float, Product, floats, multiplied
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
 from meshproof.hlo.products import products
@@ -52,8 +52,8 @@ class Program(Facet):
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
     ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
     ``recomputes`` says whether JAX recomputes some of it in the backward pass.
-    ``floats`` are the types that it computes in as it was written: a compiler may widen them; ``multiplied`` those of
-    its products, ``tf32`` where they ask for that. ``arguments`` are what it
+    ``floats`` are the types that it computes in as it was written: a compiler may widen them; ``multiplied`` are
+    its products, by the type that they multiply in. ``arguments`` are what it
     is handed on one device, with the bytes that each takes as the program lays it out. ``takes_extremes``: devices find
     a maximum or a minimum together, of which XLA:CPU drops NaN. ``unordered`` are sums that a GPU takes in another
     order each time: none elsewhere, and none where a flag of the user's forbids them.
@@ -65,7 +65,7 @@ class Program(Facet):
     collectives: Seen[tuple[Collective, ...]]
     products: Seen[int | None]
     floats: Seen[tuple[Float, ...]]
-    multiplied: Seen[tuple[str, ...]]
+    multiplied: Seen[tuple[Product, ...]]
     memory: Seen[ProgramMemory]
     flops: Seen[float]
     compile_seconds: Seen[float | None]
@@ -164,7 +164,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
     )
 
 
-def _written(member: str, lowered: Any) -> tuple[Seen[tuple[Float, ...]], Seen[tuple[str, ...]]]:
+def _written(member: str, lowered: Any) -> tuple[Seen[tuple[Float, ...]], Seen[tuple[Product, ...]]]:
     """The types of a program as it was written, and those of its products."""
     if not hasattr(lowered, "as_text"):
         unseen = NotSupported(f"what {member}.lower() returns has no as_text(): hand over JAX's own")

@@ -185,8 +185,13 @@ def unknown(model: Model) -> Iterator[str]:
         yield "Logits are not counted: no --vocab was given. Of a large vocabulary they can be the largest term."
     if model.is_stack and not model.length:
         yield "Attention's scores are not counted, and sequences may be cut: no --sequence was given."
+    if model.is_stack and model.vocabulary and model.tied is None:
+        taken = "the embedding" if model.is_tied else "a matrix of its own"
+        yield f"The head is taken for {taken}, by the number of parameters: --tied or --untied says it."
     if not model.is_stack and not model.saved:
         yield "Activations are not counted: neither layers nor widths were given."
+    if not model.is_stack:
+        yield "What is gathered of a layer, or cast, at a time is not counted: no --layers were given."
 
 
 def fits_nowhere(question: Question, plans: Sequence[Plan]) -> str:

@@ -144,9 +144,12 @@ def in_use_bytes(model: Model, layout: Layout, precision: Precision) -> float:
     """Parameters as they are computed with, where these are not those at rest; for FSDP one layer's gradient too.
 
     FSDP that recomputes gathers a layer at a time, and again in the backward pass. One that does not keeps what it has
-    gathered until then: so the book's pages do, and compilers leave it so.
+    gathered until then: so the book's pages do, and compilers leave it so. 0 where layers are not known.
     """
-    layer = max(model.layer, model.embedding / 2) / layout.tensor * precision.moved
+    if not model.is_stack:
+        return 0.0
+    table = model.embedding if model.is_tied else model.embedding / 2
+    layer = max(model.layer, table) / layout.tensor * precision.moved
     if layout.zero < 3:
         return layer if precision.moved != precision.parameter else 0.0
     return layer + (layer if layout.recomputes else stage_parameters(model, layout) * precision.moved)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from meshproof.planning import pipelining
-from meshproof.planning.costs import Plan, memory_of, peak_of, plan_of
+from meshproof.planning.costs import Memory, Plan, memory_of, peak_of, plan_of
 from meshproof.planning.layouts import Layout, divisors, layouts
 from meshproof.planning.memory import Precision
 from meshproof.planning.models import Model, PlanError
@@ -38,7 +38,8 @@ class Question:
             below, above = self.batch // length * length, (self.batch // length + 1) * length
             raise PlanError(
                 f"--batch-tokens {self.batch:,} is no whole number of sequences of {length:,} tokens; the nearest are "
-                f"{' and '.join(f'{size:,}' for size in (below, above) if size)}"
+                f"{' and '.join(f'{size:,}' for size in (below, above) if size)}; --sequence gives sequences another "
+                f"length, as where a batch has a token more than is trained on"
             )
 
     @property
@@ -106,11 +107,18 @@ def candidates(question: Question, layout: Layout) -> Iterator[Plan]:
 
 
 def smallest(question: Question, layout: Layout, counts: Sequence[int], start: int) -> Layout:
-    """The layout with the fewest microbatches of these, from ``start`` on, that fit; if none do, with the most."""
+    """The layout with the fewest microbatches of these, from ``start`` on, that fit; if none do, with the most, where
+    more of them hold less."""
+
+    def held_by(layout: Layout) -> Memory:
+        return memory_of(question.model, layout, question.batch, question.precision)
+
     low, high = counts.index(start), len(counts) - 1
     found = replace(layout, microbatches=start)
+    if held_by(found).total <= held_by(replace(layout, microbatches=counts[high])).total:
+        return found
     while low < high:
-        held = memory_of(question.model, found, question.batch, question.precision)
+        held = held_by(found)
         if held.total <= question.usable:
             high = counts.index(found.microbatches)
         elif held.state > question.usable:

@@ -42,6 +42,17 @@ class HalvesTooLong(Halves):
         self.gradients = jax.jit(lambda state, batch: jax.tree.map(lambda g: times * g, alone(state, batch)))
 
 
+class CastsInputsAlone(Halves):
+    """Casts what it multiplies by parameters, which makes a product of float32."""
+
+    name = "casts_inputs_alone"
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """As in a layer without a ``dtype``."""
+        out = jnp.tanh(batch["x"].astype(jnp.bfloat16) @ w["hidden"]) @ w["out"]
+        return jnp.mean((out - batch["y"]) ** 2)
+
+
 class OtherHalves(Halves):
     """Declares float16, and multiplies in bfloat16."""
 
@@ -50,4 +61,5 @@ class OtherHalves(Halves):
 
 plant_stranger(Halves())
 plant_stranger(HalvesTooLong(), "MIX-1")
+plant_stranger(CastsInputsAlone(), "MIX-3")
 plant_stranger(OtherHalves(), "MIX-2")

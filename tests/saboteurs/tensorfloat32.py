@@ -33,6 +33,20 @@ class ForwardAlone(TensorFloat32):
         return forward
 
 
+class LayersAlone(TensorFloat32):
+    """Layers, alike and scanned, that were traced outside of the setting: what stands around them has it."""
+
+    def applied(self, apply: Any) -> Any:
+        """Twelve that are no parameters, before the network."""
+        asking = super().applied(apply)
+
+        def layered(parameters: Any, x: Any) -> Any:
+            mixing = 1e-6 * jnp.ones((x.shape[-1],) * 2)
+            return asking(parameters, jax.lax.scan(lambda h, _: (h + h @ mixing, None), x, None, length=12)[0])
+
+        return layered
+
+
 class InBfloat16(TensorFloat32):
     """Three bits less than declared."""
 
@@ -60,6 +74,7 @@ SMALL = MLP(widths=(784, 128, 10))
 plant("healthy_tf32", JaxForm, single_device.PAGE, ONE, network=TensorFloat32(SMALL))
 plant("tf32_is_not_asked_for", JaxForm, single_device.PAGE, ONE, "MIX-3", network=SettingLost(SMALL))
 plant("tf32_forward_alone", JaxForm, single_device.PAGE, ONE, "MIX-3", network=ForwardAlone(SMALL))
+plant("tf32_around_the_layers", JaxForm, single_device.PAGE, ONE, "MIX-3", network=LayersAlone(SMALL))
 plant("bf16_for_tf32", JaxForm, single_device.PAGE, ONE, "MIX-1", "MIX-2", network=InBfloat16(SMALL))
 plant_stranger(Coarse())
 plant_stranger(CoarseTooLong(), "MIX-1")

@@ -1,5 +1,7 @@
 """Which types a program computes in as it was written, and where."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -83,8 +85,33 @@ def test_products_tell_what_they_ask_for(precision):
         return (half(h) @ w).sum()
 
     with jax.default_matmul_precision("float32"):
-        text = jax.jit(jax.value_and_grad(loss)).lower(ROWS, ROWS).as_text("hlo")
-    assert sorted(multiplied(text)) == ["bf16"] * 3 + ["f32"] * 3 + ["tf32"] * 2
+        text = jax.jit(jax.value_and_grad(loss)).lower(ROWS, ROWS).as_text("hlo", debug_info=True)
+    seen = Counter((kind, phase) for kind, phase, times in multiplied(text))
+    assert seen == {
+        ("tf32", "forward"): 1,
+        ("tf32", "backward"): 1,
+        ("bf16", "forward"): 1,
+        ("bf16", "backward"): 2,
+        ("f32", "forward"): 1,
+        ("f32", "backward"): 2,
+    }
+
+
+def test_products_in_a_loop_count_once_for_each_turn():
+    """Also where its body calls a jitted function; what is not differentiated is no pass's."""
+    layer = jax.jit(lambda h: jnp.tanh(h @ h))
+
+    def step(x):
+        gradient = jax.grad(lambda x: jax.lax.scan(lambda h, _: (layer(h), None), x, None, length=5)[0].sum())(x)
+        return gradient @ gradient
+
+    found = multiplied(jax.jit(step).lower(ROWS).as_text("hlo", debug_info=True))
+    assert sorted((phase, times) for _, phase, times in found) == [
+        ("backward", 5),
+        ("backward", 5),
+        ("forward", 5),
+        ("other", 1),
+    ]
 
 
 def test_without_places_the_name_is_told():

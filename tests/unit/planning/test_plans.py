@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from meshproof.planning import memory, rooflines
-from meshproof.planning.advice import unknown
 from meshproof.planning.costs import Plan
 from meshproof.planning.document import answer, document
 from meshproof.planning.layouts import Layout, divisors, layouts, way_of
@@ -283,30 +282,3 @@ def test_a_bound_is_named():
     found: Plan = plan(slow, zero=3, data=64)
     assert found.bound and found.bound.axis == "data" and found.bound.way.network
     assert plan(asked, zero=3, data=64).bound is None
-
-
-def test_parameters_alone_fit_where_fsdp_splits_them():
-    """Nothing is known of a layer: what is gathered of one is not counted, and the plan says so. More microbatches
-    would hold no less."""
-    asked = question(Model("alone", 10e9), "a100", 8, batch=65_536, memory=40e9)
-    found = {each.layout.name: each for each in reckon(asked)}
-    assert asked.fits(found["FSDP"]) and found["FSDP"].memory.total == pytest.approx(20e9)
-    assert {each.layout.microbatches for each in found.values()} == {1}
-    assert any("--layers" in line for line in unknown(asked.model))
-
-
-@pytest.mark.parametrize(("tied", "seconds"), [(True, 2.233), (False, 1.816)])
-def test_a_head_is_what_it_is_told_to_be(tied, seconds):
-    """By its sizes alone Gemma, of 2.5 billion parameters, would have room for a second matrix of 256,000 rows."""
-    sizes = {"layers": 18, "d_model": 2048, "d_ff": 16384, "heads": 8, "kv_heads": 1, "vocabulary": 256_000}
-    model = Model("gemma", 2.506e9, length=4096, tied=tied, **sizes)
-    assert model.step_flops(1_048_576) / 8 / 9.89e14 == pytest.approx(seconds, rel=0.002)
-    guessed = replace(model, tied=None)
-    assert not guessed.is_tied and any("--tied" in line for line in unknown(guessed))
-    assert not any("--tied" in line for line in unknown(model))
-
-
-def test_the_table_of_a_tied_head_is_used_whole():
-    """Where it is larger than a layer."""
-    asked = question("gpt-2-medium", "h100", 8)
-    assert plan(asked, data=8).memory.layer_in_use == 50_257 * 1_024 * 2

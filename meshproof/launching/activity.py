@@ -71,6 +71,16 @@ def seconds(leaders: set[int]) -> dict[int, float]:
     return used
 
 
+def has_members(leader: int) -> bool:
+    """Whether anything runs yet of the session that it leads, or led."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] not in "ZX":
+                return True
+    return False
+
+
 def is_alive(process: int) -> bool:
     """Whether a process runs, by its id: one that has ended and was not reaped does not, where there is ``/proc``."""
     try:

@@ -22,6 +22,7 @@ from typing import IO
 
 from meshproof.children import end, ended, start
 from meshproof.launching import departures
+from meshproof.launching.activity import has_members
 from meshproof.launching.endings import Fault, exit_code, exit_text
 from meshproof.launching.guard import Guard
 from meshproof.launching.marks import MARKS
@@ -123,16 +124,22 @@ class Group:
         What a process started is its own to end: a pool that loads data is still needed. A shell passes nothing on, so
         that all that it runs is sent it.
         """
-        send = os.killpg if Path(self.command[0]).name in SHELLS else os.kill
+        shell = Path(self.command[0]).name in SHELLS
+        send = os.killpg if shell else os.kill
         for process in self.processes:
             with suppress(ProcessLookupError, PermissionError):  # macOS denies what is already gone
                 send(process.pid, signal.SIGTERM)
         until = time.monotonic() + patience
-        late = {
-            number: f"process {number} has not ended {patience:g} s after it, and is killed: it may not have saved"
-            for number, process in enumerate(self.processes)
-            if not ended(process, max(0.0, until - time.monotonic()))
-        }
+        late = {}
+        for number, process in enumerate(self.processes):
+            over = ended(process, max(0.0, until - time.monotonic()))
+            while shell and over and has_members(process.pid):  # a shell does not wait for what it runs
+                over = time.monotonic() < until
+                time.sleep(0.05)
+            if not over:
+                late[number] = (
+                    f"process {number} has not ended {patience:g} s after it, and is killed: it may not have saved"
+                )
         return late | {
             number: f"process {number} {exit_text(process)} after it"
             for number, process in enumerate(self.processes)

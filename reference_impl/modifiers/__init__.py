@@ -70,6 +70,11 @@ class Modified(Model):
         return self.model.keys_and_values
 
     @property
+    def statistics(self) -> int:
+        """The model's."""
+        return self.model.statistics
+
+    @property
     def moved_dtype(self) -> str | None:
         """The model's."""
         return self.model.moved_dtype

@@ -255,7 +255,7 @@ def test_sigterm_is_passed_on(tmp_path):
 @pytest.mark.parametrize("by", [(), ("sh", "-c", '"$0" "$@"; exit $?')])
 def test_what_a_process_started_is_its_own_to_end(tmp_path, by):
     """Its loader is needed until the step is over; a shell passes nothing on, so that all that it runs is told."""
-    program = SAVES.format(save="pass") if by else POOL
+    program = SAVES.format(save="time.sleep(1)") if by else POOL
     said, code, took = ended_by_sigterm(tmp_path, program, 20, signal.SIGTERM, by=by)
     assert code == 143 and took < 15 and len([*tmp_path.glob("saved*")]) == 2, said
 

@@ -84,7 +84,8 @@ def test_what_crosses_between_tokens_is_no_tensor_parallelism():
     """Its clauses apply where devices share a product, not where tokens go to experts, see others, or change stages."""
     applies = {case.strategy.name for case in load_cases("reference_impl") if tensor_parallel(case)}
     assert applies == {
-        "tensor_parallel", "tensor_parallel_shard_map", "data_tensor_parallel", "vocabulary_parallel",
+        "tensor_parallel", "tensor_parallel_shard_map", "data_tensor_parallel", "data_column_parallel",
+        "vocabulary_parallel",
         "fsdp_tensor_parallel", "fsdp_tensor_parallel_shard_map", "fsdp_tensor_parallel_blockwise_shard_map",
         "sequence_parallel", "sequence_parallel_shard_map",
         "sequence_parallel_collective_matmul", "pipeline_tensor_parallel", "parallel_3d", "parallel_3d_fsdp",

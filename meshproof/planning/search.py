@@ -110,22 +110,21 @@ def smallest(question: Question, layout: Layout, counts: Sequence[int], start: i
     """The layout with the fewest microbatches of these, from ``start`` on, that fit; if none do, with the most, where
     more of them hold less."""
 
-    def held_by(layout: Layout) -> Memory:
-        return memory_of(question.model, layout, question.batch, question.precision)
+    def held_by(place: int) -> Memory:
+        split = replace(layout, microbatches=counts[place])
+        return memory_of(question.model, split, question.batch, question.precision)
 
     low, high = counts.index(start), len(counts) - 1
-    found = replace(layout, microbatches=start)
-    if held_by(found).total <= held_by(replace(layout, microbatches=counts[high])).total:
-        return found
-    while low < high:
-        held = held_by(found)
-        if held.total <= question.usable:
-            high = counts.index(found.microbatches)
-        elif held.state > question.usable:
-            return replace(layout, microbatches=counts[-1])
-        else:
-            low = counts.index(found.microbatches) + 1
-        found = replace(layout, microbatches=counts[(low + high) // 2])
+    first = held_by(low)
+    if first.state > question.usable and first.total > held_by(high).total:
+        low = high
+    if first.state <= question.usable < first.total:
+        while low < high:
+            middle = (low + high) // 2
+            if held_by(middle).total <= question.usable:
+                high = middle
+            else:
+                low = middle + 1
     return replace(layout, microbatches=counts[low])
 
 

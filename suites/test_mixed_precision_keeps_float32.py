@@ -1,23 +1,12 @@
 """Compute in fewer digits than float32 has errs by no more than these explain; what is stored stays float32."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
-from meshproof.contract import COMPUTE_TYPES, Trajectory, leaves
+from meshproof.contract import Trajectory, leaves
 from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss, judge_trajectory
 
 from .applicability import brings_truth, mixed
-
-CAST = "a product of one operand that was cast and one that was not is float32's: cast parameters and inputs"
-WHERE = {
-    "bfloat16": CAST,
-    "float16": CAST,
-    "tensorfloat32": "set it where they are traced, jax.default_matmul_precision('tensorfloat32') around the loss: a "
-    "setting of the process does not count, for every case is judged at float32's",
-}
-"""What is likely where products are wider than declared."""
 
 LEAST = 2.0**-8
 """The least share of its bound that a run in bfloat16 uses. Float32 uses 2⁻¹⁶ of what bfloat16 does."""
@@ -38,29 +27,6 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
     if brings_truth(case) and narrow != "tensorfloat32" and gradients.margin < LEAST:
         expected = f"expected errors of {narrow} compute, at least {LEAST:.2g} of the bound"
         judge.fail([f"gradients of step 1: {expected}, saw at most {gradients.margin:.2g}: this was float32"])
-
-
-@pytest.mark.clause("MIX-3", applies=mixed)
-def test_products_multiply_in_the_declared_type(case, observation, judge):
-    """At least a quarter of the products of each pass of a train step MUST multiply in the contract's
-    ``compute_dtype``. (As they are written, in loops once for each turn, without the optimizer's. For ``tensorfloat32``
-    they ask, by the precision "high" or by an algorithm, also where the CPU, which has none, judges them: a setting
-    that is lost in a backward pass, or in layers that were traced without it, costs time elsewhere and no digits.)"""
-    declared = case.contract.compute_dtype
-    products = judge.see(judge.see(observation.programs.step).multiplied)
-    named = {phase for _, phase, _ in products} - {"other"}
-    problems = []
-    for phase in sorted(named) or ["other"]:
-        kinds = Counter()
-        for product in products:
-            kinds[product.kind] += product.times * (product.phase == phase)
-        saw, of = kinds[COMPUTE_TYPES[declared]], kinds.total()
-        if 4 * saw < of:
-            problems.append(
-                f"{phase} pass of the step: expected at least a quarter of its products to multiply in {declared}, "
-                f"saw {saw} of {of}; {WHERE[declared]}"
-            )
-    judge.clear(problems)
 
 
 @pytest.mark.clause("MIX-1", applies=mixed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +19,9 @@ WINDOW = 4
 
 IDLE = 0.1
 """The part of one processor below which a process only waits. JAX's own threads take 0.01 of one."""
+
+OVER = "ZX"
+"""The states of a process that has ended and was not reaped."""
 
 UNITS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -62,30 +65,35 @@ def part(before: tuple[float, dict[int, float]], after: tuple[float, dict[int, f
 def seconds(leaders: set[int]) -> dict[int, float]:
     """Processor time of each session that these lead."""
     used: dict[int, float] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            leader = int(fields[3])
-            if leader in leaders:
-                used[leader] = used.get(leader, 0.0) + sum(map(int, fields[11:15])) / UNITS
+    for leader, fields in sessions():
+        if leader in leaders:
+            used[leader] = used.get(leader, 0.0) + sum(map(int, fields[11:15])) / UNITS
     return used
 
 
 def has_members(leader: int) -> bool:
     """Whether anything runs yet of the session that it leads, or led."""
+    return any(session == leader and state not in OVER for session, (state, *_) in sessions())
+
+
+def sessions() -> Iterator[tuple[int, list[str]]]:
+    """The leader of each process's session, and what stands behind its name in ``/proc/ID/stat``."""
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError):
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == leader and fields[0] not in "ZX":
-                return True
-    return False
+        with suppress(OSError, ValueError, IndexError):
+            fields = stat(path)
+            yield int(fields[3]), fields
+
+
+def stat(path: Path) -> list[str]:
+    """Its fields behind the name, which may hold anything: the state first."""
+    return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def is_alive(process: int) -> bool:
     """Whether a process runs, by its id: one that has ended and was not reaped does not, where there is ``/proc``."""
     try:
         if Path("/proc/self").exists():
-            return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
+            return stat(Path(f"/proc/{process}/stat"))[0] not in OVER
         os.kill(process, 0)
     except OSError:
         return False

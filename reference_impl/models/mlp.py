@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,7 @@ import optax
 from reference_impl.mapping import Axes
 from reference_impl.models import Model, Region
 from reference_impl.models.layout import Layout
-from reference_impl.truth import MLPTruth, Optimizer
-
-Loss = Literal["softmax_cross_entropy", "mean_squared_error"]
+from reference_impl.truth import Loss, MLPTruth, Optimizer
 
 
 @dataclass(frozen=True)

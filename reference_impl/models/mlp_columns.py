@@ -17,6 +17,7 @@ from flax import nnx
 from reference_impl.mapping import Axes
 from reference_impl.models import Region, mlp, mlp_nnx
 from reference_impl.models.layout import Layout
+from reference_impl.truth import Loss
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class ColumnMLP(mlp.MLP):
     """Layer widths, input first, and the loss."""
 
     widths: tuple[int, ...] = (64, 128, 128, 8)
-    criterion: mlp.Loss = "mean_squared_error"
+    criterion: Loss = "mean_squared_error"
     name: ClassVar[str] = "column_mlp"
 
     @property

@@ -221,6 +221,23 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
         )
 
 
+def covering(cases: Sequence[Case]) -> list[Case]:
+    """As many as have every strategy, framework, model and variant among them, of each target: a case is left out where
+    all that it is, cases before it are. Those of several devices come first."""
+    met: set[tuple[str, str, str]] = set()
+
+    def adds(case: Case) -> bool:
+        strategy: Any = case.strategy
+        kind = {"name": strategy.name, "framework": strategy.framework, "model": strategy.model}
+        kind["variant"] = getattr(strategy, "variant", "")
+        new = {(case.target, what, value) for what, value in kind.items()} - met
+        met.update(new)
+        return bool(new)
+
+    order = sorted(range(len(cases)), key=lambda place: cases[place].devices == 1)
+    return [cases[place] for place in sorted(place for place in order if adds(cases[place]))]
+
+
 def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
     """Whether it is the first of those whose states are written and read alike (`Case.kept_by`), on the smallest of
     their meshes of several devices: a larger one may find too few. Each is, where its target has `FEW` cases: one

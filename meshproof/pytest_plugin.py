@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add Meshproof's options."""
     group = parser.getgroup(NAME, "conformance of distributed training")
     group.addoption("--impl", default=REFERENCE, metavar="MODULE", help="implementation under test")
+    group.addoption("--quick", action="store_true", help="each strategy, framework, model and variant at least once")
     group.addoption("--devices", type=int, default=8, metavar="N", help="virtual CPU devices (default 8)")
     group.addoption(
         "--distributed",

@@ -5,11 +5,14 @@ And what several of them start from: files of a run that was timed, and of a rep
 """
 
 import json
+import os
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import settings
 
+from meshproof.observing.process import QUICK_CODE
 from tests.reports import new_report
 from tests.timings import save
 
@@ -116,6 +119,15 @@ def no_worker():
         patch.delenv("PYTEST_XDIST_WORKER", raising=False)
         patch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_code():
+    """What tests compile in their own process becomes machine code as quickly as in an observing one. XLA reads its
+    flags once, as its first client starts; what a test starts later has those of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", " ".join([*QUICK_CODE, os.environ.get("XLA_FLAGS", "")]).strip())
+        jax.devices()
 
 
 @pytest.fixture

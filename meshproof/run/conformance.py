@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 from threadpoolctl import threadpool_limits
 
-from meshproof.cases import Case, ImplementationError, load_cases
+from meshproof.cases import Case, ImplementationError, covering, load_cases
 from meshproof.children import read_seconds
 from meshproof.judging.records import Record, case_of, clause_of, record_of
 from meshproof.judging.truths import Truths
@@ -70,8 +70,9 @@ class Conformance:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """Every case of the implementation."""
-        return load_cases(self.config.getoption("impl"), self.targets)
+        """The cases of the run: all of the implementation, or a covering of them."""
+        cases = load_cases(self.config.getoption("impl"), self.targets)
+        return covering(cases) if self.config.getoption("quick") else cases
 
     @cached_property
     def observers(self) -> dict[str, Observer]:
@@ -121,7 +122,7 @@ class Conformance:
         return [
             f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
             f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'} "
-            f"--case-timeout {settings.case_timeout:g}",
+            f"--case-timeout {settings.case_timeout:g}{' --quick' * self.config.getoption('quick')}",
             *filter(None, [self.remark]),
         ]
 
@@ -160,9 +161,8 @@ class Conformance:
         """One test for each case that the clause applies to."""
         if "case" not in metafunc.fixturenames:
             return
-        asked = {
-            name: rule for mark in metafunc.definition.iter_markers("clause") for name, rule in mark.kwargs.items()
-        }
+        marks = metafunc.definition.iter_markers("clause")
+        asked = {name: rule for mark in marks for name, rule in mark.kwargs.items()}
         applies, among = asked.get("applies", lambda case: True), asked.get("among", lambda case, cases: True)
         chosen = [case for case in self.cases if applies(case) and among(case, self.cases)]
         metafunc.parametrize("case", chosen, ids=[case.id for case in chosen], scope="session")

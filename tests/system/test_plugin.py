@@ -1,6 +1,7 @@
 """The pytest door: options, bad input, and the record of a run."""
 
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import jsonschema_rs
 import pytest
 
+from meshproof.cases import covering, load_cases
 from meshproof.report.schemas import read_schema
 from meshproof.run.conformance import Conformance
 
@@ -127,6 +129,14 @@ def test_a_target_without_its_hardware_is_not_exercised():
     run = run_suites("--impl", "tests.implementations.minimal", "--target", "native")
     assert "NOT EXERCISED" in run.stdout and "no accelerator" in run.stdout
     assert run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_quick_run_judges_a_covering():
+    """Of these cases alone there is a test, and the header says so."""
+    said = run_suites("--quick", "--collect-only", "--verbose", "-k", "cases_answer").stdout
+    judged = re.findall(r"cases_answer\[(.*)\]>", said)
+    assert sorted(judged) == sorted(case.id for case in covering(load_cases("reference_impl")))
+    assert re.search("^meshproof: .* --quick$", said, re.MULTILINE)
 
 
 @pytest.mark.every_stack

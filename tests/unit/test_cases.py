@@ -1,11 +1,11 @@
-"""Of which cases a clause is judged that takes long and is the same for many."""
+"""Of which cases a clause is judged that takes long and is the same for many; and which a quick run judges."""
 
 from types import SimpleNamespace
 
 import pytest
 from jax.sharding import PartitionSpec
 
-from meshproof.cases import Case, first_of_its_kind
+from meshproof.cases import Case, covering, first_of_its_kind, load_cases
 from meshproof.contract import Contract
 
 WHOLE = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": PartitionSpec()})
@@ -13,7 +13,7 @@ WHOLE = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": Partit
 
 def case(name, framework="jax", variant="", target="cpu", contract=WHOLE, made=SimpleNamespace, devices=8, **members):
     """One with these members beside `save` and `restore`."""
-    members = {"save": print, "restore": print} | members
+    members = {"save": print, "restore": print, "model": "mlp"} | members
     strategy = made(name=name, framework=framework, variant=variant, contract=contract, **members)
     return Case(f"{name}-{framework}+{variant}", strategy, {"data": devices}, target)
 
@@ -90,3 +90,35 @@ def test_of_few_each_is_judged(monkeypatch):
 def test_alone_it_is_the_first():
     """Whoever observes one case hands over no others."""
     assert first_of_its_kind(case("fsdp"), ())
+
+
+def quick(*cases):
+    """The places of those that a quick run judges."""
+    return [next(place for place, each in enumerate(cases) if each is one) for one in covering(cases)]
+
+
+def test_a_quick_run_has_all_of_each_kind():
+    """Each strategy, framework, model and variant of each target, in the order in which they are listed."""
+    known = case("fsdp"), case("fsdp", "nnx"), case("fsdp", model="cnn"), case("fsdp", variant="ema"), case("zero1")
+    assert quick(*known, case("fsdp", target="native")) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_quick_run_has_nothing_twice():
+    """What differs only in how known parts meet is left out: another mesh, or another framework of a known model."""
+    known = case("fsdp"), case("zero1", "nnx", "ema")
+    assert quick(*known, case("fsdp", devices=4), case("fsdp", "nnx"), case("fsdp", variant="ema"), *known) == [0, 1]
+
+
+def test_a_quick_run_prefers_several_devices():
+    """One device splits nothing: it is there for its own name alone."""
+    assert quick(case("one", "nnx", "ema", devices=1), case("fsdp", "nnx"), case("fsdp", variant="ema")) == [0, 1, 2]
+    assert quick(case("fsdp", devices=1), case("fsdp")) == [1]
+
+
+def test_a_quick_run_of_the_book_has_every_kind():
+    """In less than half of its cases."""
+    book = load_cases("reference_impl")
+    chosen = covering(book)
+    for kind in ("name", "framework", "model", "variant"):
+        assert {getattr(each.strategy, kind) for each in chosen} == {getattr(each.strategy, kind) for each in book}
+    assert len(chosen) < len(book) / 2

@@ -65,9 +65,9 @@ def test_pages_draw_their_schedule(module):
     [
         pytest.param(pipeline_1f1b.PAGE, 8, 3, 8, marks=STARVED),
         pytest.param(pipeline_zero_bubble.PAGE, 8, 3, 8, marks=STARVED),
-        (pipeline_zero_bubble.PAGE, 2, 5, 8),
-        (pipeline_zero_bubble.PAGE, 1, 3, 8),
-        (pipeline_interleaved.PAGE, 2, 4, 8),
+        pytest.param(pipeline_zero_bubble.PAGE, 2, 5, 8, marks=pytest.mark.thorough),
+        pytest.param(pipeline_zero_bubble.PAGE, 1, 3, 8, marks=pytest.mark.thorough),
+        pytest.param(pipeline_interleaved.PAGE, 2, 4, 8, marks=pytest.mark.thorough),
         (pipeline_interleaved.PAGE, 3, 6, 6),
     ],
 )
@@ -80,7 +80,7 @@ def test_any_schedule_gives_the_gradients_of_the_whole(page, stages, microbatche
 @pytest.mark.parametrize(
     ("page", "mesh"),
     [
-        (pipeline_1f1b.PAGE, {"stage": 4}),
+        pytest.param(pipeline_1f1b.PAGE, {"stage": 4}, marks=pytest.mark.thorough),
         (pipeline_interleaved.PAGE, {"stage": 2}),
         pytest.param(parallel_3d.PAGE, CUBE, marks=pytest.mark.thorough),
         (parallel_3d_fsdp.PAGE, CUBE),

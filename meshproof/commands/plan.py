@@ -97,6 +97,7 @@ def plan(
     - `meshproof plan --hardware v5p --chips 1024 --batch-tokens 4e6 --params 175e9 --layers 96 --d-model 12288 --d-ff
       49152`
     """
+    from meshproof.files import check_writable
     from meshproof.planning.document import answer, document
     from meshproof.planning.memory import FLOAT32, MOMENTS, PRECISIONS
     from meshproof.planning.models import PlanError
@@ -108,6 +109,8 @@ def plan(
     from meshproof.targets.links import find_link
 
     try:
+        if page:
+            check_writable(page)
         sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "kv_heads": kv_heads}
         sizes |= {"vocabulary": vocab, "length": sequence}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value}
@@ -253,14 +256,13 @@ def read_trainer(impl: str, case: str | None, seconds: float) -> dict[str, Any]:
 
 def write_page(path: Path, planned: Planned, told: dict[str, Any]) -> None:
     """Write the page with its pictures, whole or not at all."""
-    from meshproof.files import check_writable, replace_text
+    from meshproof.files import replace_text
     from meshproof.html.plans import render_plan
 
+    command = shlex.join(["meshproof", *sys.argv[1:]])
     try:
-        check_writable(path)
-        command = shlex.join(["meshproof", *sys.argv[1:]])
         replace_text(path, render_plan(told, inline_plan(planned), command))
-    except (ValueError, OSError) as error:
+    except OSError as error:
         fail(str(error))
     typer.echo(f"written: {path}", err=True)
 

@@ -140,7 +140,8 @@ def pitfalls(question: Question, plans: Sequence[Plan]) -> Iterator[str]:
     best = plans[0]
     yield from (told for told in map(slow_network, plans_of("FSDP", plans)) if told)
     if best.bound:
-        again = f", {best.layout.microbatches} times" if best.bound.axis == "data" and best.layout.zero == 3 else ""
+        often = best.layout.microbatches if best.bound.axis == "data" and best.layout.zero == 3 else 1
+        again = f", {often} times" if often > 1 else ""
         yield (
             f"The best mesh waits for a link: products take {duration(best.math)} of a step, what moves "
             f"{duration(best.comms)}; most of it {best.bound.moves}{again}, over {best.bound.axis} "

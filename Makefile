@@ -30,6 +30,8 @@ READY := $(ENVIRONMENT)/ready
 .PHONY: conformance test thorough installed mutants stability faults foreign peers benchmark spec lint clean
 .DEFAULT_GOAL := conformance
 
+unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import what the first of them has compiled
+
 conformance: $(READY)
 	$(BIN)/python -m pytest suites/ -n $(WORKERS) $(ARGS)
 
@@ -86,7 +88,8 @@ clean:
 $(READY): pyproject.toml $(CONSTRAINTS)
 	rm -rf $(ENVIRONMENT)
 	$(PYTHON) -m venv $(ENVIRONMENT)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' $(addprefix --constraint ,$(CONSTRAINTS))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]' \
+		$(addprefix --constraint ,$(CONSTRAINTS))
 	touch $@
 
 # Tried once in each environment: where no browser can be had, the tests go on and say so.

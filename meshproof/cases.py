@@ -22,6 +22,8 @@ REFERENCE = "reference_impl"
 
 REQUIRED = ("name", "framework", "model", "init", "train_step", "batches")
 
+QUIET = "without_draws"
+"""The end of the variant of a trainer without its draws."""
 
 FEW = 16
 """So many cases are each judged by what takes long; of more, one of each kind."""
@@ -116,7 +118,7 @@ def quiet_form(strategy: Any) -> Iterator[Any]:
     if has_member(strategy, "without_draws") and getattr(strategy, "draws", False):
         quiet = strategy.without_draws()
         variant = getattr(quiet, "variant", "")
-        quiet.variant, quiet.draws = f"{variant}+without_draws" if variant else "without_draws", False
+        quiet.variant, quiet.draws = f"{variant}+{QUIET}" if variant else QUIET, False
         yield quiet
 
 
@@ -221,21 +223,30 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
         )
 
 
-def covering(cases: Sequence[Case]) -> list[Case]:
-    """As many as have every strategy, framework, model and variant among them, of each target: a case is left out where
-    all that it is, cases before it are. Those of several devices come first."""
-    met: set[tuple[str, str, str]] = set()
+def covering(cases: Sequence[Case], devices: int) -> list[Case]:
+    """As many as have every strategy, framework, model and variant among them, of each target: a trainer is left out
+    where all that it is, trainers before it are. First come those that need no more than so many devices, and of these
+    those of several. A trainer that is chosen is so with its draws and without."""
+    met: set[Hashable] = set()
 
     def adds(case: Case) -> bool:
-        strategy: Any = case.strategy
-        kind = {"name": strategy.name, "framework": strategy.framework, "model": strategy.model}
-        kind["variant"] = getattr(strategy, "variant", "")
-        new = {(case.target, what, value) for what, value in kind.items()} - met
+        new = {(case.target, *each) for each in enumerate(_trainer(case)[:4])} - met
         met.update(new)
         return bool(new)
 
-    order = sorted(range(len(cases)), key=lambda place: cases[place].devices == 1)
-    return [cases[place] for place in sorted(place for place in order if adds(cases[place]))]
+    chosen = {
+        _trainer(case)
+        for case in sorted(cases, key=lambda case: (case.devices > devices, case.devices == 1))
+        if adds(case)
+    }
+    return [case for case in cases if _trainer(case) in chosen]
+
+
+def _trainer(case: Case) -> tuple[Hashable, ...]:
+    """What a case is, but for whether it draws."""
+    strategy: Any = case.strategy
+    variant = getattr(strategy, "variant", "").removesuffix(QUIET).removesuffix("+")
+    return strategy.name, strategy.framework, strategy.model, variant, case.target, *case.mesh.items()
 
 
 def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:

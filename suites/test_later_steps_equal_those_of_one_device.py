@@ -22,9 +22,9 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
     whole numbers others, as the counts of a histogram.)"""
     alone, seen = judge.see(observation.single_device.probes), judge.see(observation.probes)
     forgets = observation.programs.step.takes_extremes is True
-    verdicts = []
+    first, further = [], []
     for probe, reference in alone.items():
-        forgotten = forgets and probe.endswith(NOT_FINITE)
+        forgotten, failed = forgets and probe.endswith(NOT_FINITE), False
         steps = zip(judge.see(seen[probe]).steps, reference.value.steps, reference.rounding.steps, strict=True)
         for number, step in enumerate(steps, start=1):
             for part, leaves in parts(*step):
@@ -32,10 +32,10 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
                     leaves = without_counts(*leaves)
                 run, one, allowed = settled(*leaves, forgotten)
                 bound = within(allowed, "one device", vacuous=inf)
-                verdicts.append(
-                    pair(run, one, one, f"{part} of step {number}, {probe}", ("the run", "one device"), bound)
-                )
-    judge.numbers(verdicts)
+                verdict = pair(run, one, one, f"{part} of step {number}, {probe}", ("the run", "one device"), bound)
+                (further if failed else first).append(verdict)
+                failed |= not verdict.passed
+    judge.numbers(first + further)
 
 
 def parts(*steps):

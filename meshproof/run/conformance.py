@@ -1,7 +1,6 @@
 """One pytest process of a run: the cases, the observing processes, and the records of its tests.
 
-Collection reads names and contracts only. Under xdist the tests of one strategy run on one worker, and observations are
-shared between workers as files.
+Collection reads names and contracts only. Under xdist one worker has a strategy's tests; observations are shared files.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from meshproof.run.progress import SignOfLife, forecast, standard_output
 from meshproof.run.recording import build_report, case_entry
 from meshproof.run.selection import Selection, read_selection
 from meshproof.run.summary import never_exercised, nothing_exercised, write_summary
+from meshproof.run.xdist_scheduler import ByStrategy
 from meshproof.targets.flags import flags_set
 
 NAME = "meshproof"
@@ -70,9 +70,13 @@ class Conformance:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """The cases of the run: all of the implementation, or a covering of them."""
-        cases = load_cases(self.config.getoption("impl"), self.targets)
-        return covering(cases) if self.config.getoption("quick") else cases
+        """Every case of the implementation."""
+        return load_cases(self.config.getoption("impl"), self.targets)
+
+    @cached_property
+    def judged(self) -> list[Case]:
+        """Those that are judged; others may be what they are compared with."""
+        return covering(self.cases, self.config.option.devices) if self.config.option.quick else self.cases
 
     @cached_property
     def observers(self) -> dict[str, Observer]:
@@ -122,7 +126,7 @@ class Conformance:
         return [
             f"{NAME}: --impl {settings.implementation} --devices {settings.devices} "
             f"--target {','.join(self.targets)} --compile-cache {settings.compile_cache or 'none'} "
-            f"--case-timeout {settings.case_timeout:g}{' --quick' * self.config.getoption('quick')}",
+            f"--case-timeout {settings.case_timeout:g}{' --quick' * self.config.option.quick}",
             *filter(None, [self.remark]),
         ]
 
@@ -164,7 +168,7 @@ class Conformance:
         marks = metafunc.definition.iter_markers("clause")
         asked = {name: rule for mark in marks for name, rule in mark.kwargs.items()}
         applies, among = asked.get("applies", lambda case: True), asked.get("among", lambda case, cases: True)
-        chosen = [case for case in self.cases if applies(case) and among(case, self.cases)]
+        chosen = [case for case in self.judged if applies(case) and among(case, self.cases)]
         metafunc.parametrize("case", chosen, ids=[case.id for case in chosen], scope="session")
 
     @pytest.hookimpl(tryfirst=True)
@@ -219,11 +223,7 @@ class Conformance:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Tests of one strategy stay together, unless the user chose a distribution."""
-        if config.getvalue("dist") != "load":
-            return None
-        from meshproof.run.xdist_scheduler import ByStrategy
-
-        return ByStrategy(config, log)
+        return ByStrategy(config, log) if config.getvalue("dist") == "load" else None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A worker sends the clauses that it collected and the report's entries of the cases that it judged."""
@@ -242,9 +242,10 @@ class Conformance:
             report = self.record = self.report(exitstatus)
             session: Any = self.config.pluginmanager.get_plugin("session")
             records = self.records.values()
-            judged = {record.case for record in records}
-            own = {case.strategy.name for case in self.cases if case.is_own_judge and case.id in judged}
+            own = {case.strategy.name for case in self.cases if case.is_own_judge and case.id in self.entries}
             write_summary(report, records, terminalreporter, own)
+            if left := len(self.cases) - len(self.judged):
+                terminalreporter.write_line(f"--quick: {left} of {len(self.cases)} cases are not judged")
             if exitstatus == pytest.ExitCode.OK and nothing_exercised(records):
                 session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
             if idle := never_exercised(records, self.config.getoption("require").split(",")):
@@ -291,9 +292,8 @@ class Conformance:
         """End the observing processes and delete the observations."""
         if self.sign:
             self.sign.stop()
-        for started in ("observers", "unflagged"):
-            for observer in self.__dict__.get(started, {}).values():
-                observer.close()
+        for observer in (each for made in ("observers", "unflagged") for each in self.__dict__.get(made, {}).values()):
+            observer.close()
         if not self.is_worker:
             shutil.rmtree(self.directory, ignore_errors=True)
             if self.compiled:

@@ -204,10 +204,7 @@ def test_a_chip_of_two_devices_is_counted_so():
             "--config llama-70b --hardware v5p --chips 8192",
             r"The batch is below the bound: 512 tokens a device, and data parallelism or FSDP alone need 850",
         ),
-        (
-            "--config llama-70b --hardware h100 --chips 64 --batch-tokens 65536",
-            r"waits for a link: products take 0.498 s of a step, what moves 0.784 s; most of it [a-z ]+, over data",
-        ),
+        ("--config llama-70b --hardware h100 --chips 64 --batch-tokens 65536", r"most of it [a-z ]+, over data \(net"),
         (
             "--config llama-8b --hardware v5e --chips 32",
             r"32 chips are no whole torus of 16x16: axes that are not closed",

@@ -220,7 +220,7 @@ import multiprocessing, os, pathlib, signal, sys, time
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 def mark(what): pathlib.Path(sys.argv[1], what + os.environ["JAX_PROCESS_ID"]).touch()
-with multiprocessing.get_context("fork").Pool(2) as pool:
+with multiprocessing.get_context("fork").Pool(2, signal.signal, (signal.SIGTERM, signal.SIG_DFL)) as pool:
     mark("begun")
     while not asked:
         pool.map(time.sleep, [0.3, 0.3])

@@ -245,7 +245,7 @@ class Conformance:
             own = {case.strategy.name for case in self.cases if case.is_own_judge and case.id in self.entries}
             write_summary(report, records, terminalreporter, own)
             if left := len(self.cases) - len(self.judged):
-                terminalreporter.write_line(f"--quick: {left} of {len(self.cases)} cases are not judged")
+                terminalreporter.write_line(f"--quick left out {left} of {len(self.cases)} cases")
             if exitstatus == pytest.ExitCode.OK and nothing_exercised(records):
                 session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
             if idle := never_exercised(records, self.config.getoption("require").split(",")):

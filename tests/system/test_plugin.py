@@ -139,6 +139,23 @@ def test_a_quick_run_judges_a_covering():
     assert re.search("^meshproof: .* --quick$", said, re.MULTILINE)
 
 
+def test_a_quick_run_says_how_many_it_left_out():
+    """At its end, which -q leaves."""
+    cases = load_cases("reference_impl")
+    run = run_suites("--quick", "-k", "cases_answer and single_device-jax-mlp")
+    left = len(cases) - len(covering(cases, 8))
+    assert run.returncode == 0 and f"--quick left out {left} of {len(cases)} cases" in run.stdout, run.stdout
+
+
+def test_a_quick_run_compares_with_what_it_leaves_out():
+    """A twin may be among these: to the suites it is there."""
+    told = {"impl": "reference_impl"}
+    asked, worker = SimpleNamespace(quick=True, devices=8), {"meshproof_directory": ""}
+    run = Conformance(SimpleNamespace(getoption=told.get, option=asked, workerinput=worker))
+    assert len(run.cases) == len(load_cases("reference_impl"))
+    assert run.judged == covering(run.cases, 8)
+
+
 @pytest.mark.every_stack
 def test_a_minimal_trainer_is_observed_and_never_passed(tmp_path):
     """What a trainer does not bring is reported not supported, and what it does is recorded."""

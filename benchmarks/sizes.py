@@ -11,6 +11,7 @@ SIZES = {
     "small": f"{REFERENCE}.sizes.small",
     "mlp-8192": f"{REFERENCE}.sizes.mlp_8192",
     "gpt2-124m": f"{REFERENCE}.sizes.gpt2_124m",
+    "gpt2-124m-padded": f"{REFERENCE}.sizes.gpt2_124m_padded",
     "gpt2-xl-1.5b": f"{REFERENCE}.sizes.gpt2_xl_1_5b",
 }
 """In order of the bytes that a step needs; ``book`` is every case that the suites judge."""

@@ -149,9 +149,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         floats=kinds,
         multiplied=multiplying,
         memory=compiled.memory or NotSupported("the backend gives no memory analysis"),
-        flops=NotSupported("the compiler counts no FLOPs")
-        if subject.case.compiles_only and isnan(compiled.flops)
-        else compiled.flops,
+        flops=_counted(subject, compiled.flops),
         compile_seconds=compiled.seconds,
         host_transfers=_moved(text, lambda: host_transfers(text)),
         host_memory=_read(lambda: host_memory(text)),
@@ -162,6 +160,12 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         if adds_in_any_order(jax.default_backend(), os.environ)
         else (),
     )
+
+
+def _counted(subject: Subject, flops: float) -> Seen[float]:
+    if jax.default_backend() == "gpu":
+        return NotSupported("a GPU's compiler counts the FLOPs that it compiles itself, and tuning decides which")
+    return NotSupported("the compiler counts no FLOPs") if subject.case.compiles_only and isnan(flops) else flops
 
 
 def _written(member: str, lowered: Any) -> tuple[Seen[tuple[Float, ...]], Seen[tuple[Product, ...]]]:

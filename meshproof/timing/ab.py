@@ -22,7 +22,7 @@ from typing import Any
 from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, stack, start
 from meshproof.environments import Environment
 from meshproof.installation import CHECK, import_path
-from meshproof.timing.comparison import Comparison, differences
+from meshproof.timing.comparison import Comparison, changed_facts, differences
 from meshproof.timing.ratios import THRESHOLD, Ratio, compare_pairs, span
 
 CONFIRMED = 3
@@ -234,7 +234,8 @@ def _judge(test: str, ends: Sequence[dict[str, Any]], times: tuple[list[float], 
         return Comparison(test, "refused", ("it does not say in `extra_info['identity']` what it times",))
     if odd := list(differences(old["identity"], new.get("identity", {}))):
         return Comparison(test, "refused", tuple(f"{line} in its identity" for line in odd))
-    facts = tuple(f"{line} in its facts" for line in differences(old.get("facts", {}), new.get("facts", {})))
+    changed = changed_facts(old["identity"], old.get("facts", {}), new.get("facts", {}))
+    facts = tuple(f"{line} in its facts" for line in changed)
     ratio = compare_pairs(*times)
     return Comparison(test, ratio.verdict(THRESHOLD), facts, ratio, (median(times[0]), median(times[1])))
 

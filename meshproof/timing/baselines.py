@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from meshproof.files import replace_text
-from meshproof.timing.comparison import Comparison, compare, differences
+from meshproof.timing.comparison import Comparison, changed_facts, compare, differences
 from meshproof.timing.ratios import ROUNDS, THRESHOLD, wandering
 from meshproof.timing.runs import MACHINE, Benchmark, Run, RunError, parse_run, read_json, read_run
 
@@ -182,10 +182,11 @@ def _check_alike(first: Run, other: Run) -> None:
     reasons = list(differences(first.machine, other.machine))
     reasons += differences(dict.fromkeys(first.benchmarks, "there"), dict.fromkeys(other.benchmarks, "there"))
     for name in first.benchmarks.keys() & other.benchmarks.keys():
-        for part in ("identity", "facts", "stack"):
-            old, new = (getattr(run.benchmarks[name], part) for run in (first, other))
-            reasons += [f"{name}: {line}" for line in differences(old, new)]
-        if first.benchmarks[name].sample == other.benchmarks[name].sample:
+        old, new = (run.benchmarks[name] for run in (first, other))
+        lines = [*differences(old.identity, new.identity), *differences(old.stack, new.stack)]
+        lines += changed_facts(new.identity, old.facts, new.facts)
+        reasons += [f"{name}: {line}" for line in lines]
+        if old.sample == new.sample:
             reasons.append(f"{name} has the same times in both: they are one run")
     if reasons:
         raise RunError(f"{first.path} and {other.path} are not runs of the same code: {'; '.join(reasons)}")

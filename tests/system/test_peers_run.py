@@ -79,7 +79,7 @@ def test_every_size_has_its_transformer():
     """Each is trained with GPT-2's Adam, in its own dtype; a size without a transformer is refused by name."""
     found = {size: numbers(find_case(size, "cpu")) for size in PEERS}
     assert {each["learning_rate"] for each in found.values()} == {3e-4}
-    assert [each["dtype"] for each in found.values()] == ["float32"] * 2 + ["bfloat16"] * 2
+    assert [each["dtype"] for each in found.values()] == ["float32"] * 2 + ["bfloat16"] * 3
     assert not any(each["rematerialised"] for each in found.values())
     with pytest.raises(ValueError, match="--size mlp-8192: expected one that has a transformer: tiny, small, gpt2"):
         find_case("mlp-8192", "cpu")
@@ -158,7 +158,7 @@ def test_silent_process_is_given_up(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--size", "gpt3"], "'gpt3' is not one of 'tiny', 'small', 'gpt2-124m', 'gpt2-xl-1.5b'"),
+        (["--size", "gpt3"], "'gpt3' is not one of 'tiny', 'small', 'gpt2-124m', 'gpt2-124m-padded', 'gpt2-xl-1.5b'"),
         (["--size", "tiny", "--target", "tpu"], "'tpu' is not one of 'cpu', 'native'"),
         (["--size", "tiny", "--rounds", "3"], "'--rounds'"),
         (["--size", "tiny", "--target", "native"], "JAX finds no accelerator on this host; --target cpu compares"),
@@ -221,7 +221,7 @@ def test_page_says_what_was_and_was_not_measured(tmp_path):
     assert "of PyTorch's time: faster." in h200 and "1 × NVIDIA H200" in h200
     assert "| jax | 0.1 [0.1, 0.1] | 163,840 |" in h200 and "`python -m benchmarks.peers --size gpt2-124m`" in h200
     assert "of PyTorch's time, which says nothing." in laptop and measure.AGREEMENT in laptop
-    assert missing == "Not yet compared on an accelerator: tiny, small, gpt2-xl-1.5b."
+    assert missing == "Not yet compared on an accelerator: tiny, small, gpt2-124m-padded, gpt2-xl-1.5b."
 
 
 def test_page_is_up_to_date():

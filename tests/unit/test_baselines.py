@@ -1,6 +1,7 @@
 """A baseline is what was promoted: never a run that failed, never a slower one unseen, never another machine's."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from typer.testing import CliRunner
@@ -75,6 +76,34 @@ def test_changed_fact_is_a_failure(folder, facts, message):
     found = judged(folder, entry(A, seed=1, facts=facts), entry(B))[A]
     assert found.failed and found.outcome == "changed"
     assert f"{message} in its facts" in str(found)
+
+
+GPU = {"platform": "gpu", "device_kind": "NVIDIA H200", "host": None}
+
+
+@pytest.mark.parametrize(
+    ("identity", "was", "now", "told"),
+    [
+        (GPU, 10_141_139_808, 10_141_230_712, None),
+        (GPU, 1_433_104, 34_723_864, None),
+        (GPU, 10_141_139_808, 11_736_131_960, "peak_memory_bytes was 10,141,139,808, is 11,736,131,960"),
+        (GPU, 10_141_139_808, 8_000_000_000, "peak_memory_bytes was 10,141,139,808, is 8,000,000,000"),
+        (GPU, 10_141_139_808, None, "peak_memory_bytes was 10,141,139,808, is None"),
+        ({}, 10_141_139_808, 10_141_139_809, "peak_memory_bytes was 10,141,139,808, is 10,141,139,809"),
+    ],
+)
+def test_memory_of_a_gpu_may_differ_as_tuning_does(tmp_path, identity, was, now, told):
+    """As one program's did in two processes of an H200: runs so apart are one baseline. On a CPU no byte may differ."""
+    first, second = (
+        save(tmp_path / f"{i}.json", entry(A, seed=i, identity=identity, facts=FACTS | {"peak_memory_bytes": peak}))
+        for i, peak in enumerate((was, now))
+    )
+    folder = promote([first], tmp_path / "baselines").parent
+    again = entry(A, seed=1, identity=identity, facts=FACTS | {"peak_memory_bytes": now})
+    found = judged(folder, again)[A]
+    assert (found.outcome == "changed") == bool(told) and (told or "") in str(found)
+    with pytest.raises(RunError, match=told) if told else nullcontext():
+        promote([first, second], tmp_path / "both")
 
 
 def test_time_and_stack_may_differ():

@@ -76,7 +76,9 @@ def test_a_program_is_read_for_the_platform_that_runs_it(monkeypatch, platform, 
     monkeypatch.setenv("XLA_FLAGS", flags)
     case = SimpleNamespace(mesh={"data": 1}, compiles_only=False)
     compiled = Compiled(PROGRAM, memory=None, flops=0.0, seconds=None)
-    assert read_program(SimpleNamespace(case=case), "train_step", object(), compiled).unordered == found
+    program = read_program(SimpleNamespace(case=case), "train_step", object(), compiled)
+    assert program.unordered == found
+    assert isinstance(program.flops, NotSupported) == (platform == "gpu"), "tuning decides which of them XLA counts"
 
 
 def test_a_run_is_followed_on_the_cpu_throughout():

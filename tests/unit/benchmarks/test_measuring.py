@@ -131,6 +131,15 @@ def test_a_collective_that_compiles_while_timed_is_refused():
             window.check()
 
 
+def test_flops_of_a_gpu_are_unknown(monkeypatch):
+    """On an H200 one program had 3.84 and 4.76 T of them, as its tuning went; elsewhere they are a fact."""
+    case = SimpleNamespace(strategy=SimpleNamespace(loss=jax.jit(lambda x: x @ x)), mesh={"data": 1})
+    program = compile_program(case, "loss", jax.numpy.ones((8, 8)))
+    assert program.facts["flops"] > 0
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert program.facts["flops"] is None
+
+
 def test_one_collective_for_eight_changes_a_fact():
     """Eight all-reduces move what one combined does, and are told apart; of a loop without an end they are unknown."""
     mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))

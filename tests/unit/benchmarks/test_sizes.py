@@ -21,6 +21,7 @@ from reference_impl.theory.flops import model_flops
 
 PARAMETERS = {
     "gpt2-124m": 124_439_808 - 12 * 768,
+    "gpt2-124m-padded": 124_439_808 - 12 * 768 + 47 * 768,
     "gpt2-xl-1.5b": 1_557_611_200 - 48 * 1600,
     "mlp-8192": 784 * 8192 + 2 * 8192 * 8192 + 8192 * 10 + 3 * 8192 + 10,
 }

@@ -7,6 +7,7 @@ import pytest
 
 from meshproof.contract import leaves, spec_axes
 from meshproof.measures.numerics import MULTIPLE, agree, cancelled, norm
+from meshproof.observing.draws import alike
 from meshproof.observing.key_streams import again, alike_in_rows, drawn_twice, left_behind, moves_on
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.spread import KEYS, LENGTH, TOGETHER
@@ -14,10 +15,6 @@ from meshproof.observing.spread import KEYS, LENGTH, TOGETHER
 from .advice import multiplied
 from .applicability import both, brings_truth, distributed, draws, on_one_device, splits_layers, unless
 from .twins import agree_steps
-
-ALIKE = 1e-5
-"""Two losses that differ by less than this share of them are of the same draws: other sums differ by a thousandth of
-it, other masks by a thousand times as much."""
 
 STRETCHED = 1.25
 """How many times as wide a mesh may spread what it draws. (Noise of two devices is √2 times as wide as of one.)"""
@@ -30,11 +27,6 @@ def key(case):
     """Equal for the same training under several strategies."""
     strategy = case.strategy
     return strategy.framework, strategy.model, getattr(strategy, "variant", ""), case.target
-
-
-def alike(one, other):
-    """Whether two losses are of the same draws."""
-    return abs(one - other) <= ALIKE * max(abs(one), abs(other))
 
 
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, brings_truth))

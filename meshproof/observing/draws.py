@@ -41,6 +41,10 @@ MOST_SHARDS = 8
 AGREEING = 10
 """By how many keys two shards must draw alike. Masks of two rows, of which one is dropped, agree once in four times."""
 
+ALIKE = 1e-5
+"""Two losses that differ by less than this share of them are of the same draws: other sums differ by a thousandth of
+it, other masks by a thousand times as much."""
+
 SWAPPED = 1e-6
 """The share of a loss within which it stays where its sums alone are in another order."""
 
@@ -51,14 +55,14 @@ HOLDS_KEYS = NotSupported("its batches may hold the keys")
 class Draws(Facet):
     """Losses of the first step: as it is, with ``other`` counters and keys, with the rows of each shard ``reversed`` in
     place, with all rows moved on by one ``shard``, and with the counters and keys of the next step (``later``); with
-    counters moved on by 50 and on (``late``).
+    counters moved on by 50 and on (``late``, until one is another).
 
     ``pairs`` are the shards, two by two, that may change places without changing it, though their own rows may not.
     ``ignored`` are those whose rows change no bit of the first gradients (of the first update, if it shows none).
     ``reused`` is what JAX says of a key that is used twice in a step. ``keys`` are those by which the first steps draw,
-    and ``late_keys`` those of two steps with counters moved on by 50. ``tensor`` are the axes over which the shards of
-    activations are masked alike, with their parameters. ``spread`` is what `over_other_keys` sees, where a single
-    device is there to compare it with."""
+    and ``late_keys``, where none of the ``late`` losses is another, those of two steps with counters moved on by 50.
+    ``tensor`` are the axes over which the shards of activations are masked alike, with their parameters. ``spread`` is
+    what `over_other_keys` sees, where a single device is there to compare it with."""
 
     usual: Seen[float]
     other: Seen[float]
@@ -79,18 +83,21 @@ def observe_draws(subject: Subject) -> Draws:
     """The facet, where the strategy says that it draws."""
     if not getattr(subject.strategy, "draws", False):
         return Draws.unseen(NotSupported("the strategy does not say that it draws"))
+    late = subject.attempt(lambda: _late(subject))
     return Draws(
         usual=subject.attempt(lambda: _loss(subject, subject.fresh(), subject.host_batches[0])),
         other=subject.attempt(lambda: _loss(subject, rekeyed(subject.fresh(), OTHER), subject.host_batches[0])),
         reversed=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: rows.reshape(shards, -1)[:, ::-1])),
         shard=subject.attempt(lambda: _rearranged(subject, lambda rows, shards: np.roll(rows, len(rows) // shards), 2)),
         later=subject.attempt(lambda: _later(subject)),
-        late=subject.attempt(lambda: _late(subject)),
+        late=late,
         pairs=subject.attempt(lambda: _pairs(subject)),
         ignored=subject.attempt(lambda: _ignored(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
         keys=subject.attempt(lambda: drawn(subject.strategy, subject.fresh(), subject.batches)),
-        late_keys=subject.attempt(lambda: _late_keys(subject)),
+        late_keys=subject.attempt(lambda: _late_keys(subject))
+        if isinstance(late, tuple) and alike(late[0], late[-1])
+        else NotSupported("the losses of these steps differ"),
         tensor=subject.attempt(lambda: alike_over_tensor_axes(subject)),
         spread=_spread(subject),
     )
@@ -120,8 +127,17 @@ def _rearranged(
 
 
 def _late(subject: Subject) -> tuple[float, ...]:
-    batch = subject.host_batches[0]
-    return tuple(_loss(subject, advanced(subject.fresh(), LATER[0] + more), batch) for more in range(LATE))
+    batch, losses = subject.host_batches[0], list[float]()
+    for more in range(LATE):
+        losses.append(_loss(subject, advanced(subject.fresh(), LATER[0] + more), batch))
+        if not alike(losses[0], losses[-1]):
+            break
+    return tuple(losses)
+
+
+def alike(one: float, other: float) -> bool:
+    """Whether two losses are of the same draws."""
+    return abs(one - other) <= ALIKE * max(abs(one), abs(other))
 
 
 def _late_keys(subject: Subject) -> tuple[Drawn, ...] | NotSupported:

@@ -1,6 +1,8 @@
 """What must change changes, and what must not does not: an average that nothing updates harms no loss."""
 
 from itertools import pairwise
+from math import prod
+from operator import ne
 
 import numpy as np
 import pytest
@@ -38,7 +40,7 @@ def history(observation, judge):
     seen = [start, *(step.auxiliary for step in judge.see(observation.training.steps))]
     states = list(zip(seen, alone, strict=True))
     judge.clear(
-        f"{path}: expected {shape(other, path)} as on one device, saw {shape(one, path)}"
+        f"{path}: expected {shape(other, path)} as on one device, saw {shape(one, path)}{longer(one, other, path)}"
         for one, other in states[:1]
         for path in dict.fromkeys([*other, *one])
         if shape(one, path) != shape(other, path)
@@ -49,6 +51,14 @@ def history(observation, judge):
 def shape(leaves, path):
     """The shape of a leaf, in words."""
     return f"shape {leaves[path].shape}" if path in leaves else "none"
+
+
+def longer(seen, alone, path):
+    """What to do where the mesh has more of the same."""
+    one, other = (leaves[path].shape if path in leaves else () for leaves in (alone, seen))
+    if len(one) != len(other) or sum(map(ne, one, other)) != 1 or prod(other) < prod(one):
+        return ""
+    return "; what each device has of its own, such as a key, is no state of one device: leave it out of auxiliary"
 
 
 def stays(before, after):

@@ -24,7 +24,7 @@ from jax.extend.core.primitives import copy_p
 from meshproof.contract import Batch, leaves
 from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, loss_of, origin, state_and_metrics
-from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_typed_keys
+from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_rows, with_typed_keys
 from meshproof.observing.probes import LATER, place
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import KEYS, OTHER, Spread, over_other_keys, pieces_of
@@ -123,7 +123,14 @@ def _rearranged(
     rows = rows_by_shard(subject, least)
     if isinstance(rows, NotSupported):
         return rows
-    return _loss(subject, subject.fresh(), _taken(subject.host_batches[0], order(rows.ravel(), len(rows)).ravel()))
+    return _moved(subject, subject.fresh(), order(rows.ravel(), len(rows)).ravel())
+
+
+def _moved(subject: Subject, state: Any, at: np.ndarray) -> float:
+    """The loss of the first batch with its rows at other places, and what the state has for each of them."""
+    if subject.has("auxiliary"):
+        state = with_rows(state, subject.strategy.auxiliary(state), at)
+    return _loss(subject, state, _taken(subject.host_batches[0], at))
 
 
 def _late(subject: Subject) -> tuple[float, ...]:
@@ -157,8 +164,7 @@ def _pairs(subject: Subject) -> tuple[tuple[int, int], ...] | NotSupported:
 
     @cache
     def loss(number: int, order: tuple[int, ...]) -> float:
-        batch = _taken(subject.host_batches[0], np.array(order))
-        return _loss(subject, rekeyed(subject.fresh(), OTHER * number), batch)
+        return _moved(subject, rekeyed(subject.fresh(), OTHER * number), np.array(order))
 
     def stays(number: int, at: np.ndarray) -> bool:
         usual = loss(number, tuple(rows.ravel()))
@@ -185,7 +191,7 @@ def _ignored(subject: Subject) -> tuple[int, ...] | NotSupported:
     if isinstance(rows, NotSupported):
         return rows
     if not np.all(batch.get(str(subject.case.contract.mask), True)):
-        return NotSupported("its mask leaves out rows of the first batch")
+        return NotSupported("its mask leaves out rows of the first batch: let the first of `batches` be whole")
     usual = _first(subject, batch)
     found = []
     for shard in range(len(rows)):

@@ -10,6 +10,7 @@ import numpy as np
 from meshproof.cases import has_member
 from meshproof.contract import Batch, Leaves, nest
 from meshproof.observing.alone import on_one_device
+from meshproof.observing.other_states import with_values_of
 from meshproof.observing.rounding import as_held, deviation, moved
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.subject import Subject
@@ -37,21 +38,26 @@ def evaluate(trainer: Any, state: Any, batches: Sequence[Batch]) -> Totals:
     return totals
 
 
-def evaluate_alone(subject: Subject, parameters: Leaves) -> tuple[Totals, dict[str, float]] | NotSupported:
-    """What one device gives with these parameters, and the deviation of each sum by float32 rounding, measured."""
+def evaluate_alone(
+    subject: Subject, parameters: Leaves, auxiliary: Leaves
+) -> tuple[Totals, dict[str, float]] | NotSupported:
+    """What one device gives with these values, and the deviation of each sum by float32 rounding, measured."""
     trainer = on_one_device(subject.strategy, "float32")
     if not has_member(trainer, "evaluate"):
         return NotSupported("what single_device returns has no evaluate")
     batches = evaluation_set(subject.host_batches)
+    if auxiliary and not has_member(trainer, "auxiliary"):
+        return NotSupported("what single_device returns has no auxiliary: it may evaluate by more than parameters")
 
-    def run(held: Leaves) -> Totals:
-        return evaluate(trainer, trainer.load(nest(held)), batches)
+    def run(parameters: Leaves, auxiliary: Leaves) -> Totals:
+        state = trainer.load(nest(parameters))
+        if auxiliary:
+            state = with_values_of(state, trainer.auxiliary(state), auxiliary)
+        return evaluate(trainer, state, batches)
 
-    start = as_held(nest(parameters))
-    totals, drawn = (
-        run(start),
-        [run(*moved([start], draw, subject.case.contract.compute_dtype)) for draw in range(DRAWS)],
-    )
+    start = [as_held(nest(values)) for values in (parameters, auxiliary)]
+    totals = run(*start)
+    drawn = [run(*moved(start, draw, subject.case.contract.compute_dtype)) for draw in range(DRAWS)]
     roundings = subject.case.devices * len(batches)
     of = {
         name: WIDTH * float(deviation(np.float32(value), [draw[name][0] for draw in drawn], 2 * roundings))

@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from meshproof.contract import Leaves, Tree, leaves
+
 SHOWN_RATES = re.compile("hyperparams.*(learning_rate|weight_decay)")
 """Where ``optax.inject_hyperparams`` keeps what may be larger, among what it shows in its state."""
 
@@ -73,6 +75,34 @@ def with_arrays_of(state: Any, earlier: Any) -> Any:
         return were[path] if leaf.ndim and jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact) else None
 
     return _change(state, change)
+
+
+def with_values_of(state: Any, part: Tree, values: Leaves) -> Any:
+    """Other values at the leaves of a part of the state: those of the same path and shape.
+
+    Raises ``ValueError`` where the part has a leaf that the state does not hold itself, such as a transposed one.
+    """
+    wanted = {id(leaf): (path, values[path]) for path, leaf in leaves(part) if leaf.shape == values[path].shape}
+    held = {id(leaf) for leaf in jax.tree.leaves(state)}
+    if lacking := [path for place, (path, _) in wanted.items() if place not in held]:
+        raise ValueError(f"auxiliary returned {lacking[0]!r}, which is no array of the state itself; return that one")
+    return jax.tree.map(
+        lambda leaf: jax.device_put(wanted[id(leaf)][1], leaf.sharding) if id(leaf) in wanted else leaf, state
+    )
+
+
+def with_rows(state: Any, part: Tree, at: np.ndarray) -> Any:
+    """What a part of the state has for each example of a batch, on the device of that example: its rows ``at`` these
+    places. A part that the state does not hold itself stays."""
+
+    def has_rows(leaf: jax.Array) -> bool:
+        split = leaf.shape[:1] == at.shape and leaf.sharding.shard_shape(leaf.shape)[0] < len(at)
+        return split and not (is_raw_key(leaf) or jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+    rows = {id(leaf) for _, leaf in leaves(part) if isinstance(leaf, jax.Array) and has_rows(leaf)}
+    return jax.tree.map(
+        lambda leaf: jax.device_put(np.asarray(leaf)[at], leaf.sharding) if id(leaf) in rows else leaf, state
+    )
 
 
 def is_counter(leaf: jax.Array) -> bool:

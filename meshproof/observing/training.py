@@ -142,7 +142,10 @@ def _compilations_alone(subject: Subject) -> Seen[Compilations]:
 def _alone(subject: Subject, steps: Seen[tuple[Step, ...]]) -> Seen[tuple[Totals, dict[str, float]]]:
     if not subject.case.is_own_judge or isinstance(steps, Unseen):
         return NotSupported("its run on one device is not its truth")
-    return subject.attempt(lambda: evaluate_alone(subject, steps[-1].parameters), "evaluate", "parameters", "load")
+    last = steps[-1]
+    return subject.attempt(
+        lambda: evaluate_alone(subject, last.parameters, last.auxiliary), "evaluate", "parameters", "load"
+    )
 
 
 def _again(subject: Subject) -> Any:

@@ -55,6 +55,7 @@ PARTS = {
         r"  - loss of step 5, 24 steps: .*\n  - optimizer state of step 1, 50 steps later: ",
         r"  - optimizer state of step 1, 2,000 steps later: (?s:.*)  - loss of step 6, 24 steps: ",
     ],
+    ("NUM-9", "carries_and_drops_alike"): ["where each example moves to the next device, saw "],
     ("NUM-6", "drifting_replicas"): [
         r"copies on several devices: \d+ of \d+ leaves failed; the first in model order is \S*dense_0\S*kernel",
         r"differs in bits between device \d and device \d: [\d,]+ of 100,352 elements, the first at .* and [\d.e-]+$",

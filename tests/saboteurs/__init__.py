@@ -21,6 +21,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     drawing_in_loops,
     drawing_keys,
     drawing_noise,
+    drawing_rows,
     evaluating,
     experts,
     kept,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.healthy.idioms import Trainer
+from tests.healthy.kept import Averages
 from tests.saboteurs.planting import plant_stranger
 
 
@@ -14,11 +15,15 @@ class Evaluates(Trainer):
 
     name = "healthy_evaluates"
 
+    def evaluated(self, state: Any) -> Any:
+        """The parameters."""
+        return state["parameters"]
+
     def evaluate(self, state: Any, batch: Any) -> Any:
         """Sums and counts."""
         rows = len(batch["x"])
         padded = {name: np.concatenate([f, np.zeros((64 - rows, *f.shape[1:]))]) for name, f in batch.items()}
-        return self.totals(state["parameters"], self.shard_batch(padded | {"counts": np.arange(64) < rows}))
+        return self.totals(self.evaluated(state), self.shard_batch(padded | {"counts": np.arange(64) < rows}))
 
     def totals(self, w: Any, batch: Any) -> Any:
         """Of the rows that count."""
@@ -39,5 +44,27 @@ class EvaluatesByTheDevice(Evaluates):
         return {"loss": (jnp.mean(sums / jnp.maximum(counts, 1)) * jnp.sum(counts), jnp.sum(counts))}
 
 
+class EvaluatesAverages(Averages, Evaluates):
+    """By the average that it keeps, which no parameters tell."""
+
+    name = "healthy_evaluates_averages"
+
+    def evaluated(self, state: Any) -> Any:
+        """The average."""
+        return state["average"]
+
+
+class EvaluatesAveragesAlone(EvaluatesAverages):
+    """On one device only."""
+
+    name = "evaluates_averages_alone"
+
+    def evaluated(self, state: Any) -> Any:
+        """On more, the parameters."""
+        return state["average" if self.mesh_axes["data"] == 1 else "parameters"]
+
+
 plant_stranger(Evaluates())
 plant_stranger(EvaluatesByTheDevice(), "MSK-1")
+plant_stranger(EvaluatesAverages())
+plant_stranger(EvaluatesAveragesAlone(), "MSK-1")

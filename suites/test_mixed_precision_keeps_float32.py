@@ -32,8 +32,8 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step. (By their dtype, and by digits
-    that the compute dtype cannot hold. What the contract's ``dtypes`` declare is in that, and the gradients of such
-    parameters in either.)"""
+    that the compute dtype cannot hold, where training changes a leaf and does not empty it, as an accumulator. What the
+    contract's ``dtypes`` declare is in that, and the gradients of such parameters in either.)"""
     judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
@@ -47,7 +47,9 @@ def test_masters_are_float32(case, observation, judge):
     )
     narrow = case.contract.compute_dtype
     losses = {"loss": np.array([judge.see(observation.start.loss), *(step.loss for step in steps)])}
-    last = {"parameters": steps[-1].parameters, "state": steps[-1].optimizer_state}
+    states = [dict(leaves(kept[f"step {n}"])) for n in range(1, len(steps) + 1)]
+    before = {f"parameters/{path}": value for path, value in leaves(kept["initial"])}
+    last = {path: value for path, value in states[-1].items() if trains(path, before, states)}
     reduced = case.contract.explicit and case.contract.moves("gradients")
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})
     judge.clear(
@@ -55,6 +57,13 @@ def test_masters_are_float32(case, observation, judge):
         for path, value in leaves(digits)
         if value.dtype == np.float32 and held_in(value, narrow)
     )
+
+
+def trains(path, before, after):
+    """Whether steps change a leaf, and never leave it empty."""
+    seen = [state[path] for state in after]
+    changed = any(not np.array_equal(value, seen[-1]) for value in [before.get(path, seen[0]), *seen])
+    return changed and all(value.any() for value in seen)
 
 
 def declared(case, path):

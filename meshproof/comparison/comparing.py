@@ -41,7 +41,7 @@ def compare(old: Report, new: Report) -> Comparison:
     environments = old["environment"], new["environment"]
     facts = [] if _other_hardware(*environments) else list(_facts(old, new))
     differences = sorted((fact for fact in facts if fact.change != "same"), key=_order)
-    reasons = [*_other_hardware(*environments), *_incomplete(old, "old"), *_incomplete(new, "new")]
+    reasons = [*_other_hardware(*environments), *_incomplete(old, new, "old"), *_incomplete(new, old, "new")]
     reasons += _gone(differences)
     if not reasons and not any(fact.kind == "clause" for fact in facts):
         reasons.append("no clause was judged in both runs")
@@ -194,15 +194,23 @@ def _other_hardware(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]
     return [f"the devices differ: {', '.join(odd)}"] if odd else []
 
 
-def _incomplete(report: Report, which: str) -> list[str]:
+def _incomplete(report: Report, other: Report, which: str) -> list[str]:
     """Why a run tells less than it could. A clause that applies to no case is no such reason.
 
-    Nor is one about numbers where the target only compiles, if others were judged of the case.
+    Nor is a test, if others were judged of its case, of numbers where the target only compiles, or that the other run
+    did not exercise for the same reason.
     """
-    tests = [test for clause in report["clauses"] for test in clause["tests"] if test["case"]]
+    tests, others = (
+        [test for clause in each["clauses"] for test in clause["tests"] if test["case"]] for each in (report, other)
+    )
     compiled = {case["id"] for case in report["cases"] if read_target(case["target"]).compiles_only}
-    compiled &= {test["case"] for test in tests if test["status"] not in ("not-exercised", "not-supported")}
-    idle = sum(test["status"] == "not-exercised" and test["case"] not in compiled for test in tests)
+    judged = {test["case"] for test in tests if test["status"] not in ("not-exercised", "not-supported")}
+    alike = {(test["id"], test["message"]) for test in others if test["status"] == "not-exercised"}
+    idle = sum(
+        test["status"] == "not-exercised"
+        and not (test["case"] in judged and (test["case"] in compiled or (test["id"], test["message"]) in alike))
+        for test in tests
+    )
     reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
         reasons.append(f"the {which} run did not finish")

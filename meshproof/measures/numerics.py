@@ -245,7 +245,7 @@ def common_cause(factor: float) -> str:
     if factor < 0:
         return ": a wrong sign"
     times = max(factor, 1 / factor)
-    is_count = round(times) > 1 and abs(times - round(times)) < 1e-3 * times
+    is_count = round(times) > 1 and abs(times - round(times)) < min(1e-3 * times, 0.1)
     return ": a sum instead of a mean, or reduced twice or never" if is_count else ""
 
 

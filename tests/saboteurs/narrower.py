@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import PartitionSpec as P
 
 from meshproof.contract import Contract
@@ -28,6 +29,22 @@ class Halves(Trainer):
         half = jax.tree.map(lambda value: value.astype(jnp.bfloat16), (w, batch["x"]))
         out = jnp.tanh(half[1] @ half[0]["hidden"]) @ half[0]["out"]
         return jnp.mean((out.astype(jnp.float32) - batch["y"]) ** 2)
+
+
+class AccumulatesHalves(Halves):
+    """Gradients of two steps, and a rate that no step changes: bfloat16 could hold what both have."""
+
+    name = "healthy_accumulates_halves"
+    optimizer = optax.MultiSteps(optax.adamw(1e-2), 2)
+
+    def start(self, parameters: Any) -> Any:
+        """With the rate."""
+        return super().start(parameters) | {"rate": jnp.asarray(0.125, parameters["out"].dtype)}
+
+    def optimizer_state(self, state: Any) -> Any:
+        """All of it."""
+        held, adam = state["optimizer"], state["optimizer"].inner_opt_state[0]
+        return {"sum": held.acc_grads, "mu": adam.mu, "nu": adam.nu, "count": adam.count, "rate": state["rate"]}
 
 
 class HalvesTooLong(Halves):
@@ -60,6 +77,7 @@ class OtherHalves(Halves):
 
 
 plant_stranger(Halves())
+plant_stranger(AccumulatesHalves())
 plant_stranger(HalvesTooLong(), "MIX-1")
 plant_stranger(CastsInputsAlone(), "MIX-3")
 plant_stranger(OtherHalves(), "MIX-2")

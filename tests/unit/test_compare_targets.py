@@ -29,6 +29,15 @@ def test_what_only_compiles_can_be_compared():
     assert compare(seen(), idle).outcome == compare(idle, idle).outcome == "cannot tell"
 
 
+def test_what_neither_run_exercised_is_the_same():
+    """For one reason, where others were judged of the case: a state without floats has none to compare."""
+    runs = [report() for _ in range(3)]
+    for run, reason in zip(runs, ("whole numbers alone", "whole numbers alone", "too few devices"), strict=True):
+        run["clauses"][1]["tests"][0] |= {"status": "not-exercised", "message": reason}
+    assert compare(runs[0], runs[1]).outcome == "same"
+    assert compare(runs[0], runs[2]).outcome == compare(report(), runs[0]).outcome == "cannot tell"
+
+
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [

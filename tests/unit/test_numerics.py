@@ -64,6 +64,7 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
         (changed("count", lambda x: x + 1), "differs", "the first at () is 4 and 3; integers must be exact"),
         (changed("dense_0/bias", lambda x: x * 0), "exceeds", "it is all zeros: never computed, or never written back"),
         (changed("dense_0/bias", lambda x: x * 8), "exceeds", "it is 8 times truth: a sum instead of a mean"),
+        (changed("dense_0/bias", lambda x: x * 430.2073), "exceeds", "it is 430.2073 times truth ["),
         (changed("dense_0/bias", lambda x: x * 1.0001), "exceeds", "it is 1.0001 times truth ["),
         (
             changed("dense_0/kernel", np.flipud),
@@ -71,7 +72,7 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
             "by more than rounding explains, in whatever order",
         ),
     ],
-    ids=["missing", "unexpected", "shape", "rank", "complex", "count", "zeros", "sum", "scale", "order"],
+    ids=["missing", "unexpected", "shape", "rank", "complex", "count", "zeros", "sum", "no sum", "scale", "order"],
 )
 def test_each_failure_names_the_leaf_and_says_which_it_is(observed, failure, message):
     """A missing, unexpected, misshapen, unreal, inexact or wrong leaf is one record that says so in words."""

@@ -1,4 +1,4 @@
-"""Bytes that depend on the data, as of a collective in a branch: a promise about them fails, and without one it is said."""
+"""Bytes that depend on the data, as of a collective in a branch: without a promise they are said, else they fail."""
 
 from types import SimpleNamespace
 

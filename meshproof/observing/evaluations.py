@@ -10,7 +10,7 @@ import numpy as np
 from meshproof.cases import has_member
 from meshproof.contract import Batch, Leaves, nest
 from meshproof.observing.alone import on_one_device
-from meshproof.observing.other_states import with_values_of
+from meshproof.observing.other_states import NotHeldError, with_values_of
 from meshproof.observing.rounding import as_held, deviation, moved
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.subject import Subject
@@ -56,7 +56,10 @@ def evaluate_alone(
         return evaluate(trainer, state, batches)
 
     start = [as_held(nest(values)) for values in (parameters, auxiliary)]
-    totals = run(*start)
+    try:
+        totals = run(*start)
+    except NotHeldError as error:
+        return NotSupported(str(error))
     drawn = [run(*moved(start, draw, subject.case.contract.compute_dtype)) for draw in range(DRAWS)]
     roundings = subject.case.devices * len(batches)
     of = {

@@ -23,6 +23,10 @@ GENERATORS = {2: "threefry2x32", 4: "rbg"}
 """By how many words a key of theirs has."""
 
 
+class NotHeldError(Exception):
+    """A part of a state that cannot have other values, as it is made of arrays that the state holds."""
+
+
 def advanced(state: Any, by: int) -> Any:
     """Every counter that much later."""
     return _change(state, lambda path, leaf: np.asarray(leaf) + leaf.dtype.type(by) if is_counter(leaf) else None)
@@ -80,12 +84,12 @@ def with_arrays_of(state: Any, earlier: Any) -> Any:
 def with_values_of(state: Any, part: Tree, values: Leaves) -> Any:
     """Other values at the leaves of a part of the state: those of the same path and shape.
 
-    Raises ``ValueError`` where the part has a leaf that the state does not hold itself, such as a transposed one.
+    Raises `NotHeldError` where the part has a leaf that the state does not hold itself, such as a transposed one.
     """
     wanted = {id(leaf): (path, values[path]) for path, leaf in leaves(part) if leaf.shape == values[path].shape}
     held = {id(leaf) for leaf in jax.tree.leaves(state)}
     if lacking := [path for place, (path, _) in wanted.items() if place not in held]:
-        raise ValueError(f"auxiliary returned {lacking[0]!r}, which is no array of the state itself; return that one")
+        raise NotHeldError(f"auxiliary returned {lacking[0]!r}, which is no array of the state itself: return that one")
     return jax.tree.map(
         lambda leaf: jax.device_put(wanted[id(leaf)][1], leaf.sharding) if id(leaf) in wanted else leaf, state
     )

@@ -76,10 +76,10 @@ def test_draws_are_distributed_as_on_one_device(case, observation, judge):
                 f"{multiplied(times, case.mesh)}"
             )
         elif times > STRETCHED or (times < 1 / STRETCHED and not one.deviation["loss"]):
-            alike_drawn = what.endswith(TOGETHER) or (norm(one.deviation["loss"]) > 0 and times > 1)
+            losses_draw = what.endswith(TOGETHER) or norm(one.deviation["loss"]) > 0
             problems[what] = (
                 f"its deviation over {KEYS} keys is {times:.3g} times that on one device, expected "
-                f"{1 / STRETCHED:.2g} to {STRETCHED:g}: {widened(times, alike_drawn)}"
+                f"{1 / STRETCHED:.2g} to {STRETCHED:g}: {widened(times, losses_draw)}"
             )
     judge.clear(f"{what}: {problem}" for what, problem in problems.items())
 
@@ -100,11 +100,11 @@ def stretched(mesh, one, length):
     return np.sqrt(seen / alone) if alone else np.inf
 
 
-def widened(times, alike_drawn):
-    """Why what is drawn may spread so; ``alike_drawn``: losses depend on it, and alike they add up to more."""
+def widened(times, losses_draw):
+    """Why what is drawn may spread so: losses of shards that draw alike add up to more."""
     if not times:
         return "nothing that is drawn reaches it"
-    if times > 1 and alike_drawn:
+    if times > 1 and losses_draw:
         return "shards draw the same numbers; fold the device's index into the key of what each draws for its own shard"
     return (
         "what each device draws for itself adds up to another width; draw once, by a key that all devices have, for "

@@ -32,8 +32,8 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step. (By their dtype, and by digits
-    that the compute dtype cannot hold, where training changes a leaf and does not empty it, as an accumulator. What the
-    contract's ``dtypes`` declare is in that, and the gradients of such parameters in either.)"""
+    that the compute dtype cannot hold, where steps change a leaf, or a gradient should, and do not empty it, as an
+    accumulator. What the contract's ``dtypes`` declare is in that, and the gradients of such parameters in either.)"""
     judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
@@ -49,7 +49,8 @@ def test_masters_are_float32(case, observation, judge):
     losses = {"loss": np.array([judge.see(observation.start.loss), *(step.loss for step in steps)])}
     states = [dict(leaves(kept[f"step {n}"])) for n in range(1, len(steps) + 1)]
     before = {f"parameters/{path}": value for path, value in leaves(kept["initial"])}
-    last = {path: value for path, value in states[-1].items() if trains(path, before, states)}
+    pulled = {f"parameters/{path}" for path in pulled_at(kept["gradients"], steps[-1].optimizer_state)}
+    last = {path: value for path, value in states[-1].items() if path in pulled or trains(path, before, states)}
     reduced = case.contract.explicit and case.contract.moves("gradients")
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})
     judge.clear(
@@ -57,6 +58,13 @@ def test_masters_are_float32(case, observation, judge):
         for path, value in leaves(digits)
         if value.dtype == np.float32 and held_in(value, narrow)
     )
+
+
+def pulled_at(gradients, state):
+    """The parameters that have a gradient, and moments if others have: what is frozen lacks one or the other."""
+    moments = {path: [value for at, value in state.items() if at.endswith(f"/{path}")] for path in gradients}
+    have = any(moments.values())
+    return [path for path, value in gradients.items() if value.any() and (not have or any(map(np.any, moments[path])))]
 
 
 def trains(path, before, after):

@@ -86,7 +86,8 @@ def with_values_of(state: Any, part: Tree, values: Leaves) -> Any:
 
     Raises `NotHeldError` where the part has a leaf that the state does not hold itself, such as a transposed one.
     """
-    wanted = {id(leaf): (path, values[path]) for path, leaf in leaves(part) if leaf.shape == values[path].shape}
+    given = {path: leaf for path, leaf in leaves(part) if path in values and leaf.shape == values[path].shape}
+    wanted = {id(leaf): (path, values[path]) for path, leaf in given.items()}
     held = {id(leaf) for leaf in jax.tree.leaves(state)}
     if lacking := [path for place, (path, _) in wanted.items() if place not in held]:
         raise NotHeldError(f"auxiliary returned {lacking[0]!r}, which is no array of the state itself: return that one")

@@ -89,8 +89,8 @@ def observe_resharding(
         refused[0]
         if refused
         else "there is nothing else to restore it by: no strategy of the same framework, model and variant, on this "
-        f"mesh or another that the {jax.device_count()} devices here suffice for, and no single_device, has save and "
-        "restore"
+        f"mesh or another that this host has the devices for ({jax.device_count()}), and no single_device, has save "
+        "and restore"
     )
 
 

@@ -47,6 +47,42 @@ class AccumulatesHalves(Halves):
         return {"sum": held.acc_grads, "mu": adam.mu, "nu": adam.nu, "count": adam.count, "rate": state["rate"]}
 
 
+class FreezesHalves(Halves):
+    """Its first layer comes from a checkpoint in bfloat16, and is not trained."""
+
+    name = "healthy_freezes_halves"
+    optimizer = optax.adam(1e-2)
+
+    def start(self, parameters: Any) -> Any:
+        """As it is stored."""
+        return super().start(parameters | {"hidden": rounded(parameters["hidden"])})
+
+    def mean_loss(self, w: Any, batch: Any) -> Any:
+        """Without a gradient of it."""
+        return super().mean_loss(w | {"hidden": jax.lax.stop_gradient(w["hidden"])}, batch)
+
+
+class HalvesThatStay(Halves):
+    """Keeps its masters in bfloat16, where updates as short as these are lost, on one device too."""
+
+    name = "halves_that_stay"
+    optimizer = optax.adamw(1e-6)
+
+    def start(self, parameters: Any) -> Any:
+        """Rounded."""
+        return super().start(rounded(parameters))
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """Rounded again."""
+        new, metrics = super().step(state, batch)
+        return new | {"parameters": rounded(new["parameters"])}, metrics
+
+
+def rounded(parameters: Any) -> Any:
+    """In the digits of bfloat16."""
+    return jax.tree.map(lambda value: value.astype(jnp.bfloat16).astype(value.dtype), parameters)
+
+
 class HalvesTooLong(Halves):
     """And its gradients are too long on a mesh."""
 
@@ -78,6 +114,8 @@ class OtherHalves(Halves):
 
 plant_stranger(Halves())
 plant_stranger(AccumulatesHalves())
+plant_stranger(FreezesHalves())
+plant_stranger(HalvesThatStay(), "MIX-1")
 plant_stranger(HalvesTooLong(), "MIX-1")
 plant_stranger(CastsInputsAlone(), "MIX-3")
 plant_stranger(OtherHalves(), "MIX-2")

@@ -102,7 +102,7 @@ def test_an_error_is_told_with_its_place(tmp_path):
     ("strategies", "told"),
     [
         ([Keeps("rows", 8)], "there is nothing else to restore it by"),
-        ([Keeps("rows", 8), Keeps("rows", 64)], "on this mesh or another that the 8 devices here suffice for"),
+        ([Keeps("rows", 8), Keeps("rows", 64)], "on this mesh or another that this host has the devices for (8)"),
         (
             [Keeps("rows", 8), Keeps("wider", 8, rows=32)],
             "the state of wider@data=8 is another: ['w'] is float32[32, 4] there, and float32[16, 4] here",

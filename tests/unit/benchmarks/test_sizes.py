@@ -53,7 +53,7 @@ def test_what_larger_sizes_train_on_can_be_learned(size):
     assert tokens.size >= 2 * len(np.unique(tokens))
 
 
-@pytest.mark.parametrize("size", [size for size in list(SIZES)[2:] if not size.endswith("-padded")])
+@pytest.mark.parametrize("size", list(SIZES)[2:])
 def test_steps_of_every_size_can_be_traced(size):
     """On one device and fully sharded on two, a step of each size can be traced for shapes alone, and keeps them.
 

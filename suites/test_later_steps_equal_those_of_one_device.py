@@ -22,20 +22,37 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
     whole numbers others, as the counts of a histogram.)"""
     alone, seen = judge.see(observation.single_device.probes), judge.see(observation.probes)
     forgets = observation.programs.step.takes_extremes is True
-    first, further = [], []
+    differing, same = {}, []
     for probe, reference in alone.items():
-        forgotten, failed = forgets and probe.endswith(NOT_FINITE), False
+        forgotten = forgets and probe.endswith(NOT_FINITE)
         steps = zip(judge.see(seen[probe]).steps, reference.value.steps, reference.rounding.steps, strict=True)
         for number, step in enumerate(steps, start=1):
+            verdicts = []
             for part, leaves in parts(*step):
                 if forgotten and part == "metrics":
                     leaves = without_counts(*leaves)
                 run, one, allowed = settled(*leaves, forgotten)
                 bound = within(allowed, "one device", vacuous=inf)
                 verdict = pair(run, one, one, f"{part} of step {number}, {probe}", ("the run", "one device"), bound)
-                (further if failed else first).append(verdict)
-                failed |= not verdict.passed
-    judge.numbers(first + further)
+                judge.margin(verdict.margin, 1.0)
+                verdicts.append(verdict)
+            if failed := [verdict for verdict in verdicts if not verdict.passed]:
+                differing[probe] = failed
+                break
+        else:
+            same.append(probe)
+    judge.clear(told(differing, same))
+
+
+def told(differing, same):
+    """What differs, run by run from where: the first of them whole, and of each other what differs first."""
+    if not differing:
+        return []
+    whole, *rest = differing.values()
+    begun = "; ".join(failed[0].part for failed in differing.values())
+    others = f". As on one device: {'; '.join(same)}" if same else ""
+    head = f"{len(differing)} of {len(differing) + len(same)} runs differ, and first in: {begun}{others}"
+    return [head, *map(str, (*whole, *(failed[0] for failed in rest)))]
 
 
 def parts(*steps):

@@ -87,7 +87,8 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence."""
-        move = f"from {_versions(self.old, self.new)} to {_versions(self.new, self.old)}"
+        was, now = _versions(self.old, self.new), _versions(self.new, self.old)
+        move = f"from {was} to {now}" if was != now else f"between two runs on {now}"
         counted = ", ".join(f"{count:,} {change}" for change, count in self.counts.items() if count)
         first = self.differences[0] if self.differences else None
         if self.outcome == "regressed" and first:

@@ -34,7 +34,7 @@ def write_summary(
     terminal.write_line(f"clauses: {counts}")
     for line in expected(records):
         terminal.write_line(line, yellow=True)
-    for line in (*unjudged(records, strategies), *unseen(own_judges)):
+    for line in (*unjudged(records, strategies, targets), *unseen(own_judges)):
         terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():

@@ -24,24 +24,26 @@ OPENS = {
 """What opens other reasons, by how they begin. The rest say it themselves."""
 
 
-def unjudged(records: Iterable[Record], strategies: Mapping[str, str]) -> list[str]:
+def unjudged(records: Iterable[Record], strategies: Mapping[str, str], targets: Mapping[str, str]) -> list[str]:
     """Lines of the summary: clauses of which a test could judge no case of a strategy, by reason, worst first.
 
-    ``strategies`` has each case's. The order is that of the groups in SPEC.md, numbers before memory; then the reason
-    that closes more clauses comes first.
+    ``strategies`` and ``targets`` have each case's; on each target of several a strategy is one of its own. The order
+    is that of the groups in SPEC.md, numbers before memory; then the reason that closes more clauses comes first.
     """
     reasons: dict[str, tuple[set[str], set[str]]] = {}
-    for clause, strategy, reason in _closed(records, strategies):
-        clauses, names = reasons.setdefault(reason, (set(), set()))
+    several = len({*targets.values()}) > 1
+    names = {case: f"{name} on {targets[case]}" if several else name for case, name in strategies.items()}
+    for clause, name, reason in _closed(records, names):
+        clauses, closed = reasons.setdefault(reason, (set(), set()))
         clauses.add(clause)
-        names.add(strategy)
+        closed.add(name)
     found = sorted(reasons.items(), key=lambda item: (min(map(_place, item[1][0])), -len(item[1][0]), item[0]))
     if not found:
         return []
     groups = ",".join(sorted({clause.partition("-")[0] for _, (clauses, _) in found for clause in clauses}, key=_place))
     lines = [f"NOT JUDGED, worst first (--require {groups} makes it a failure):"]
-    for reason, (clauses, names) in found[:MOST]:
-        shown = f"{min(names)}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+    for reason, (clauses, closed) in found[:MOST]:
+        shown = f"{min(closed)}{f' and {len(closed) - 1} more' if len(closed) > 1 else ''}"
         lines.append(f"  {', '.join(sorted(clauses, key=_place))} of {shown}: {opened(reason)}")
     if len(found) > MOST:
         lines.append(f"  and for {len(found) - MOST} more reasons: pytest's -rs has them all")

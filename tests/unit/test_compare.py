@@ -196,7 +196,9 @@ def test_the_worst_comes_first_and_equals_are_one_line(tmp_path):
         ("regressed", "memory", 2),
         ("changed", "numbers", 2),
     ]
-    assert comparison.sentence.startswith("Regressed from jax 0.12.0.1")
+    assert comparison.sentence.startswith("Regressed between two runs on jax 0.12.0.1, flax 0.12.12: first")
+    moved = compare(report(jax="0.11.2"), new).sentence
+    assert moved.startswith("Regressed from jax 0.11.2 to jax 0.12.0.1: first")
     assert f"first COM-4 of {FSDP}: proved → failed (3 regressed, 2 changed" in comparison.sentence
 
 
@@ -205,7 +207,7 @@ def test_the_verdict_names_what_moved():
     old, moved = report(packages={"chex": "0.1.91", "ruff": "0.15"}), report(packages={"chex": "0.1.92"})
     assert "the same from chex 0.1.91 to chex 0.1.92" in compare(old, moved).sentence
     same = report(packages={"chex": "0.1.91"})
-    assert "the same from jax 0.12.0.1, flax 0.12.12 to jax 0.12.0.1, flax 0.12.12" in compare(old, same).sentence
+    assert "the same between two runs on jax 0.12.0.1, flax 0.12.12:" in compare(old, same).sentence
     assert "to orbax 0.12.8" in compare(report(), report(orbax="0.12.8")).sentence
     assert "from orbax absent" in compare(report(), report(orbax="0.12.8")).sentence
 
@@ -232,7 +234,7 @@ def test_compare_writes_what_it_found(files, tmp_path):
     outputs = [tmp_path / name for name in ("out.json", "out.md", "out.xml")]
     done = run(*files, "--json", outputs[0], "--markdown", outputs[1], "--junit", outputs[2])
     assert done.exit_code == 1, done.output
-    assert "✗" in done.output and "COM-4" in done.output and "Regressed from" in done.output
+    assert "✗" in done.output and "COM-4" in done.output and "Regressed between two runs on jax" in done.output
     found = json.loads(outputs[0].read_text())
     assert found["verdict"] == "regressed" and found["differences"][0]["place"] == "COM-4"
     text = outputs[1].read_text()

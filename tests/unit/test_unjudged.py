@@ -9,6 +9,7 @@ from meshproof.run.summary import never_exercised
 from meshproof.run.unjudged import MOST, opened, unjudged, unseen
 
 CASES = {"mine@data=8": "mine", "other@data=8": "other"}
+TARGETS = dict.fromkeys(CASES, "cpu")
 
 
 def record(clause, status, reason="", case="mine@data=8", test="a"):
@@ -24,7 +25,7 @@ def test_what_is_worst_comes_first():
         record("NUM-2", "not-supported", "the implementation brings no truth"),
         record("NUM-2", "not-supported", "the implementation brings no truth", "other@data=8"),
     ]
-    assert unjudged(found, CASES) == [
+    assert unjudged(found, CASES, TARGETS) == [
         "NOT JUDGED, worst first (--require NUM,MEM makes it a failure):",
         "  NUM-2, NUM-3 of mine and 1 more: the implementation brings no truth: bring single_device(dtype)",
         "  MEM-1 of mine: the contract promises no layout of the parameters: declare it in its Contract",
@@ -35,21 +36,30 @@ def test_what_is_worst_comes_first():
 def test_a_clause_that_one_test_judged_is_judged(status):
     """Of one of its cases. What another trainer lacks is told of that one."""
     found = [record("NUM-2", status), record("NUM-2", "not-supported", "no")]
-    assert unjudged(found, CASES) == []
-    [_, line] = unjudged([*found, record("NUM-2", "not-supported", "no", "other@data=8")], CASES)
+    assert unjudged(found, CASES, TARGETS) == []
+    [_, line] = unjudged([*found, record("NUM-2", "not-supported", "no", "other@data=8")], CASES, TARGETS)
     assert line == "  NUM-2 of other: no"
 
 
 def test_each_test_of_a_clause_must_come_to_a_verdict():
     """As --require demands it: the loss of each step was judged, and that of the forward pass was not."""
     found = [record("NUM-4", "proved"), record("NUM-4", "not-supported", "no", test="b")]
-    assert unjudged(found, CASES)[1:] == ["  NUM-4 of mine: no"]
+    assert unjudged(found, CASES, TARGETS)[1:] == ["  NUM-4 of mine: no"]
 
 
 def test_many_reasons_are_counted():
     """A summary is short."""
-    *_, last = unjudged([record("NUM-2", "not-supported", f"reason {n}") for n in range(MOST + 3)], CASES)
+    *_, last = unjudged([record("NUM-2", "not-supported", f"reason {n}") for n in range(MOST + 3)], CASES, TARGETS)
     assert last == "  and for 3 more reasons: pytest's -rs has them all"
+
+
+def test_what_one_target_closes_is_told_of_that_one():
+    """Judged on the other, closed there for another reason, or not exercised there: none of it hides the reason."""
+    gpu = "mine@data=8:gpu:h200:8"
+    cases, targets = {**CASES, gpu: "mine"}, {**TARGETS, gpu: "gpu:h200:8"}
+    found = [record("ERR-1", "proved"), record("ERR-1", "not-supported", "no", gpu)]
+    found += [record("NUM-2", "not-supported", "why"), record("NUM-2", "not-exercised", "it compiles only", gpu)]
+    assert unjudged(found, cases, targets)[1:] == ["  NUM-2 of mine on cpu: why", "  ERR-1 of mine on gpu:h200:8: no"]
 
 
 @pytest.mark.parametrize(

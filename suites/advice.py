@@ -20,7 +20,7 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
         said = hint(lane, wrong, leaves) or apart(lane, leaves, getattr(observation.programs, program).collectives)
-        said = said or lacking(lane, leaves, returned(observation))
+        said = said or lacking(lane, wrong, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 
 
@@ -50,14 +50,15 @@ def apart(lane: Traffic, leaves: tuple[LeafLayout, ...], collectives: Iterable[C
     )
 
 
-def lacking(lane: Traffic, leaves: tuple[LeafLayout, ...], metrics: list[str]) -> str:
+def lacking(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], metrics: list[str]) -> str:
     """What is missing from a reduction, where the amount points at it; empty if it does not."""
     (operation, axes), lacks = lane.lane, lane.budgeted - (lane.seen or 0)
     of = {line.payload: line.bytes for line in lane.lines}
     over = "×".join(axes)
     if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
         return ""
-    if alike := [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]:
+    alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
+    if alike and lacks <= of.get("gradients", 0):
         return f"as much as the gradient of {' or '.join(alike[:3])}, which nothing reduces over {over}"
     if lacks <= of.get("metrics", 0) and lacks % 4 == 0:
         which = "it" if len(metrics) == 1 else f"one of {', '.join(metrics)}"
@@ -66,6 +67,13 @@ def lacking(lane: Traffic, leaves: tuple[LeafLayout, ...], metrics: list[str]) -
             f"of the metrics {each} less: {which} may be that of a device's own examples: "
             f"jax.lax.pmean(value, {axes}); if it is right as it is (NUM-4 compares each with one device's), budget "
             f"{of['metrics'] - lacks} bytes of metrics"
+        )
+    if operation == "reduce-scatter" and lacks == of.get("activations"):
+        if any(other.lane == ("all-gather", axes) and not other.seen for other in wrong):
+            return "nothing gathers them either, and the backward pass of a gather is what scatters"
+        return (
+            f"the gradient of what is gathered over {over} does not come back to the devices whose it is: the backward "
+            f"pass of jax.lax.all_gather does that, unless jax.lax.stop_gradient stands behind it"
         )
     if lacks <= of.get("activations", 0) and "backward" not in {entry.phase for entry in lane.entries}:
         return (

@@ -63,8 +63,19 @@ def test_what_is_missing_points_at_its_cause(seen, phases, words):
     moved = [Collective("all-reduce", OVER, 1, 1, seen // len(phases), "f32", "all-reduce", each) for each in phases]
     of = {"gradients": 3072, "activations": 1536, "metrics": 12}
     [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, what, size) for what, size in of.items()])
-    told = lacking(lane, LEAVES, ["loss", "rows"])
+    told = lacking(lane, [lane], LEAVES, ["loss", "rows"])
     assert words in told if words else not told
+
+
+@pytest.mark.parametrize(
+    ("gathered", "words"), [(1024, "does not come back to the devices whose it is"), (0, "nothing gathers them either")]
+)
+def test_activations_that_no_gradient_comes_back_to_are_told(gathered, words):
+    """Behind a stop_gradient, or because they were never gathered. They are no gradient of a table that is as large."""
+    moved = [Collective("all-gather", OVER, 1, 1, gathered, "f32", "all-gather", "forward")] if gathered else []
+    budget = [Communication(what, OVER, "activations", 1024) for what in ("all-gather", "reduce-scatter")]
+    lanes = [lane for lane in compare_traffic(moved, budget) if not lane.exact]
+    assert words in lacking(lanes[-1], lanes, LEAVES, ["loss"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from fnmatch import fnmatchcase
 from math import inf, prod
 from typing import NamedTuple
 
+from jax.sharding import PartitionSpec
+
 from meshproof.cases import Case
 from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
@@ -32,6 +34,9 @@ from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rema
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
 """Dtypes half as wide as float32: the contract's name, and the compiled program's."""
+
+ALIGNED = 128
+"""Elements that a device's part of a raveled vector may be a multiple of."""
 
 
 def halves(case: Case) -> set[str]:
@@ -211,14 +216,42 @@ def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
     judge.promised(case.contract.parameters, "layout of the parameters")
     judge.promised(case.contract.gradients, "layout of the gradients")
     judge.promised(case.contract.batch, "layout of the batch")
-    leaves = judge.see(observation.start.layouts.parameters) if data_axes(case) else ()
+    layouts = observation.start.layouts
+    leaves = judge.see(layouts.parameters) if data_axes(case) else ()
     if exchanges_tokens(case):
         judge.promised(case.contract.computed, "layout in which parameters are computed with (`computed`)")
     collectives = judge.see(observation.programs.step.collectives)
+    vector = raveled(case, leaves, layouts.optimizer_state if isinstance(layouts.optimizer_state, tuple) else ())
+    if vector:
+        return Theory(case, [moved_at_once(case, leaves, vector)], collectives)
     try:
         return Theory(case, [moved(case, leaf) for leaf in leaves], collectives)
     except LookupError as undeclared:
         judge.fail([str(undeclared.args[0])])
+
+
+def raveled(case: Case, parameters: Iterable[LeafLayout], state: Iterable[LeafLayout]) -> LeafLayout | None:
+    """A moment of all parameters in one vector, with the padding that devices need to share it. (ZeRO-1 as it is often
+    written by hand: then gradients are reduced, and parameters gathered, as one such vector.)"""
+    trained = [leaf for leaf in parameters if gradient_layout(case, leaf) is not None]
+    count, parts = sum(prod(leaf.shape) for leaf in trained), case.devices * ALIGNED
+    whole = not any(spec_axes(leaf.declared or ()) for leaf in trained)
+    shared = (leaf for leaf in state if len(leaf.shape) == 1 and spec_axes(leaf.declared or ()))
+    return next((leaf for leaf in shared if whole and count <= leaf.shape[0] < count + parts), None)
+
+
+def moved_at_once(case: Case, parameters: Iterable[LeafLayout], vector: LeafLayout) -> Moved:
+    """How gradients move that are raveled to such a vector. Whether they are scattered no layout tells: the budget."""
+    itemsize = max(4 if leaf.dtype in HALVES else leaf.itemsize for leaf in parameters)
+    axes, lines = set(spec_axes(vector.declared or ())), case.contract.step or ()
+    scatters = any((line.operation, line.payload) == ("reduce-scatter", "gradients") for line in lines)
+    return Moved(itemsize * vector.shape[0], set(), {*data_axes(case)}, axes if scatters else set())
+
+
+def gradient_layout(case: Case, leaf: LeafLayout) -> PartitionSpec | None:
+    """As the contract declares it; ``None``: the parameter is frozen."""
+    given = (case.contract.gradients or {}).items()
+    return next((spec for pattern, spec in given if fnmatchcase(leaf.path, pattern)), None)
 
 
 def moved(case: Case, leaf: LeafLayout) -> Moved:
@@ -230,8 +263,7 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
     in_use = at_rest - axes if contract.computed is None else set(spec_axes(contract.spec("computed", leaf.path)))
     itemsize = 4 if leaf.dtype in HALVES else leaf.itemsize
     size = itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in in_use)
-    matching = (spec for pattern, spec in (contract.gradients or {}).items() if fnmatchcase(leaf.path, pattern))
-    gradient = next(matching, None)
+    gradient = gradient_layout(case, leaf)
     reduced = set() if gradient is None else axes - in_use
     return Moved(size, (at_rest & axes) - in_use, reduced, reduced & set(spec_axes(gradient or ())))
 

@@ -7,7 +7,7 @@ import pytest
 from meshproof.contract import spec_axes
 
 from .applicability import axes_of, distributed
-from .derived import lacking, lanes_of
+from .derived import lacking, lanes_of, raveled
 
 
 def updated_over(case):
@@ -45,7 +45,9 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         gathers = [line for line in budget if line.payload == "parameters" and over.intersection(line.axes)]
         judge.clear(f"{what}: expected no gathered parameters; budget: {line}" for line in gathers if what == "forward")
     layouts = observation.start.layouts
-    split = moments(judge.see(layouts.parameters), judge.see(layouts.optimizer_state))
+    parameters, state = judge.see(layouts.parameters), judge.see(layouts.optimizer_state)
+    vector = raveled(case, parameters, state)
+    split = {"": (vector, set(spec_axes(vector.declared)))} if vector else moments(parameters, state)
     lacked = 0
     for leaf, axes in split.values():
         in_use = leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)

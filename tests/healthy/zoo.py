@@ -8,6 +8,7 @@ from . import (
     linen,
     manual,
     nnx_trainers,
+    raveled,
     recipes,
     sharded,
     together,
@@ -24,6 +25,7 @@ FAMILIES = (
     equinox_trainers,
     linen,
     nnx_trainers,
+    raveled,
 )
 
 

@@ -36,6 +36,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     positions,
     processes,
     published,
+    raveled,
     rows,
     running,
     saving,

@@ -206,7 +206,11 @@ def _odd_values(strategy: Any) -> Iterator[str]:
     if not isinstance(mesh, Mapping) or not all(isinstance(size, int) and size > 0 for size in mesh.values()):
         yield f"mesh_axes is {mesh!r}; expected a dict from axis name to size, as in {{'data': 8}}"
         return
-    contract = getattr(strategy, "contract", None)
+    try:
+        contract = getattr(strategy, "contract", None)
+    except Exception as error:
+        yield f"its contract raised {type(error).__name__}: {error}"
+        return
     if contract is not None and not isinstance(contract, Contract):
         yield f"contract is {contract!r}; expected a meshproof.contract.Contract, or none at all"
         return

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from math import prod
 
+from meshproof.contract import spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import NORMS, Traffic
+from meshproof.measures.traffic import NORMS, SCALARS, Traffic
 from meshproof.observing.observation import Observation
 
 REDUCTIONS = ("all-reduce", "reduce-scatter")
+
+MOST = 6
+"""Parameters that are tried together."""
 
 
 def advised(program: str, lanes: Iterable[Traffic], observation: Observation) -> Iterator[str]:
@@ -19,9 +23,18 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     wrong, parameters = list(lanes), observation.start.layouts.parameters
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
-        said = hint(lane, wrong, leaves) or apart(lane, leaves, getattr(observation.programs, program).collectives)
+        said = hint(lane, wrong, leaves, split(observation)) or apart(
+            lane, leaves, getattr(observation.programs, program).collectives
+        )
         said = said or lacking(lane, wrong, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
+
+
+def split(observation: Observation) -> set[str]:
+    """The mesh axes that parameters or optimizer state are split over."""
+    layouts = observation.start.layouts
+    parts = (part for part in (layouts.parameters, layouts.optimizer_state) if isinstance(part, tuple))
+    return {axis for part in parts for leaf in part for axis in spec_axes(leaf.declared or ())}
 
 
 def returned(observation: Observation) -> list[str]:
@@ -97,7 +110,7 @@ def multiplied(times: float, mesh: Mapping[str, int]) -> str:
     return ""
 
 
-def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...]) -> str:
+def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sharding: set[str]) -> str:
     """The likely cause of what is too many; empty if the amount points at none."""
     excess = (lane.seen or 0) - lane.budgeted
     if excess <= 0:
@@ -114,10 +127,15 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...]) ->
         )
     alike = [leaf.path for leaf in leaves if excess in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
     if operation in REDUCTIONS and excess % 4 == 0 and excess <= NORMS * len(leaves) and not alike:
-        return (
-            f"norms of sharded gradients reduce 4 bytes for each of them over each axis (clip_by_global_norm), or 16 "
-            f"(LAMB): if that is it, list Communication({operation!r}, {axes}, 'metrics', {excess})"
-        )
+        listed = f"if that is it, list Communication({operation!r}, {axes}, 'metrics', {excess})"
+        if sharding.intersection(axes):
+            return (
+                f"norms of sharded gradients reduce 4 bytes for each of them over each axis (clip_by_global_norm), or "
+                f"16 (LAMB): {listed}"
+            )
+        if repeated := uses(excess, leaves):
+            return f"as much as {repeated}: {often(over, axes)}"
+        return f"numbers that are neither gradients nor in the budget, as a metric of the whole batch: {listed}"
     if not alike:
         return ""
     what = " or ".join(alike[:3])
@@ -127,8 +145,25 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...]) ->
             "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so)"
         )
     if operation in REDUCTIONS:
-        return (
-            f"as much as {what} once more: of a parameter that is used twice, as a tied embedding, XLA sums each use "
-            f"over {over}; in jax.shard_map, jax.lax.pcast(parameters, {axes}, to='varying') adds them first"
-        )
+        return f"as much as {what} once more: {often(over, axes)}"
     return ""
+
+
+def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
+    """Which small parameters so many bytes are a multiple of, as many of them as may be; empty if of none."""
+    sizes = {leaf.path: leaf.itemsize * prod(leaf.shape) for leaf in leaves}
+    small = [path for path, size in sizes.items() if size <= SCALARS]
+    for count in range(min(len(small), MOST), 0, -1):
+        for paths in combinations(small[:MOST], count):
+            times, rest = divmod(excess, sum(sizes[path] for path in paths))
+            if times > 1 and not rest:
+                return f"{' and '.join(paths)} {times} times more"
+    return ""
+
+
+def often(over: str, axes: tuple[str, ...]) -> str:
+    """Why a gradient is reduced more than once."""
+    return (
+        f"of a parameter that is used twice, as a tied embedding, XLA sums each use over {over}; in jax.shard_map, "
+        f"jax.lax.pcast(parameters, {axes}, to='varying') adds them first"
+    )

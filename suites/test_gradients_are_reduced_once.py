@@ -19,8 +19,8 @@ def test_gradients_are_reduced_once(case, observation, judge):
     share of the batch; and statistics of the batch where the auxiliary state has them: in the forward pass at most
     twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the forward pass,
     or twice in the step alone, or once to be gathered; or where the optimizer keeps them beside moments, as
-    preconditioners, each once. Where a compiler writes the collectives, parameters of up to 64 bytes may have a
-    gradient of sums alone.)"""
+    preconditioners, each once, or once to be gathered. Where a compiler writes the collectives, parameters of up to 64
+    bytes may have a gradient of sums alone.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -63,8 +63,10 @@ def hold_statistics(case, observation, judge):
 
 def gathered(observation, judge):
     """The bytes of statistics that a forward pass and a step may gather, each with its source."""
-    leaves = judge.see(observation.start.layouts.auxiliary)
-    return [(sum(leaf.itemsize * prod(leaf.shape) for leaf in leaves), "all of the auxiliary state, once")] * 2
+    kept = sum(leaf.itemsize * prod(leaf.shape) for leaf in judge.see(observation.start.layouts.auxiliary))
+    beside = sum(leaf.itemsize * prod(leaf.shape) for leaf in running(observation, judge, "optimizer_state"))
+    source = "all of the auxiliary state, once"
+    return [(kept, source), (kept + beside, f"{source}; and what the optimizer keeps beside moments")]
 
 
 def reduced(case, observation, judge, forward):

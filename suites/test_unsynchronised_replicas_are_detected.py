@@ -5,6 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from meshproof.contract import leaves, spec_axes
+
 from .applicability import both, moves, splits
 
 
@@ -18,7 +20,10 @@ def test_unsynchronised_replicas_are_detected(case, observation, judge):
         for shard in judge.see(observation.start.batch.displaced)
     )
     [batch] = case.strategy.batches(1)
-    shares = [np.array_split(field, case.devices) for field in batch.values()]
+    shares = [
+        np.array_split(field, case.devices, axis=split_dimension(case.contract.spec("batch", path)))
+        for path, field in leaves(batch)
+    ]
     judge.clear(
         f"expected different examples on every device, saw the same in shares {one} and {other}: copies that drift "
         f"apart would not show"
@@ -27,3 +32,8 @@ def test_unsynchronised_replicas_are_detected(case, observation, judge):
     )
     judge.see(observation.training.steps)
     judge.numbers([judge.see(observation.training.replicas)])
+
+
+def split_dimension(spec):
+    """The first that is split over a mesh axis: microbatches, or steps of one call, may stand before examples."""
+    return next((at for at, _ in enumerate(spec) if spec_axes(spec[at : at + 1])), 0)

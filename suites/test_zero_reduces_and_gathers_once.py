@@ -53,7 +53,8 @@ def test_zero_reduces_and_gathers_once(case, observation, judge):
         in_use = leaf.itemsize * math.prod(leaf.shape) // math.prod(case.mesh[axis] for axis in axes - over)
         lacked += lacking(in_use, axes & over, case.mesh)
     received = sum(lacking(line.bytes, line.axes, case.mesh) for line in gathers)
-    source = (
-        f"theory: the parts that it does not update itself; budget: {'; '.join(map(str, gathers)) or 'no such line'}"
-    )
+    source = "theory: the parts that it does not update itself"
+    if not split:
+        source += ", but no leaf of the optimizer state has a parameter's path at its end, and its shape"
+    source += f"; budget: {'; '.join(map(str, gathers)) or 'no such line'}"
     judge.equal("parameters that a device receives", received, lacked, "bytes", source)

@@ -8,6 +8,7 @@ from . import (
     linen,
     manual,
     nnx_trainers,
+    owners,
     raveled,
     recipes,
     sharded,
@@ -25,6 +26,7 @@ FAMILIES = (
     equinox_trainers,
     linen,
     nnx_trainers,
+    owners,
     raveled,
 )
 

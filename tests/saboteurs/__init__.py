@@ -31,6 +31,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     modifiers,
     narrower,
     numbers,
+    owners,
     pipelines,
     pmap,
     positions,

@@ -15,6 +15,7 @@ LEAVES = (
     LeafLayout("kernel", (16, 32), 4, "", (), PartitionSpec("data")),
 )
 OVER = ("data",)
+NAMES = ("scale", "shift")
 
 
 def said(*pairs):
@@ -22,7 +23,7 @@ def said(*pairs):
     seen = [Collective(what, OVER, 1, 1, size, "f32", what, "other") for what, size, _ in pairs if size]
     budget = [Communication(what, OVER, "gradients", size) for what, _, size in pairs if size]
     lanes = [lane for lane in compare_traffic(seen, budget) if not lane.exact]
-    return [hint(lane, lanes, LEAVES) for lane in lanes]
+    return [hint(lane, lanes, LEAVES, {"data"}) for lane in lanes]
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,19 @@ def said(*pairs):
 def test_an_amount_points_at_its_cause(lanes, words):
     """A table that is reduced twice, a parameter gathered twice, norms, gradients that are summed whole."""
     assert words in said(*lanes)[0]
+
+
+@pytest.mark.parametrize(
+    ("excess", "words"), [(28, "as much as scale and shift 7 times more"), (16, "as a metric of the whole batch")]
+)
+def test_where_nothing_is_split_no_norm_is(excess, words):
+    """Scalars that a loop uses, each with a gradient of its own; or numbers of no parameter."""
+    leaves = LEAVES if "metric" in words else [LeafLayout(path, (), 2, "", (), PartitionSpec()) for path in NAMES]
+    [lane] = compare_traffic(
+        [Collective("all-reduce", OVER, 1, 1, 3072 + excess, "f32", "all-reduce", "other")],
+        [Communication("all-reduce", OVER, "gradients", 3072)],
+    )
+    assert words in hint(lane, [lane], (*leaves, *LEAVES), set())
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import SCALARS, Traffic, compare_traffic, is_listed_as_sum, is_sum_of_shards
-from meshproof.measures.verdicts import unequal
+from meshproof.measures.verdicts import MOST, unequal
 from meshproof.observing.observation import Observation
 
 from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rematerialises
@@ -194,7 +194,8 @@ class Theory:
         self, what: str, seen: float, bounds: tuple[float, float], most: int, own: list[Communication]
     ) -> Iterator[str]:
         """A sentence if the bytes seen are not within ``bounds``, nor within that many per microbatch."""
-        (low, high), parts = bounds, self.case.contract.microbatches
+        contract = self.case.contract
+        (low, high), parts = (bound * contract.evaluations for bound in bounds), contract.microbatches
         if any(low * times <= seen <= high * times for times in (1, parts)):
             return
         amount = unequal(seen, low, "bytes")
@@ -202,6 +203,11 @@ class Theory:
             saw = "an unknown number" if seen == inf else f"{seen:,}"
             amount = f"expected {low:,} to {high:,} bytes, saw {saw}"
         source = f"theory, from shapes and layouts alone: {'once' if most == 1 else 'once or twice'} per step"
+        source += f", for each of {contract.evaluations} evaluations" if contract.evaluations > 1 else ""
+        if what.startswith("gradients reduced") and low and seen in (low * n for n in range(2, MOST + 1)):
+            source += (
+                f" (or, in a step that computes them {seen / low:g} times on purpose, as often as `evaluations` says)"
+            )
         source += ", or per microbatch" if parts > 1 else ""
         source += f", {' and '.join(sorted(halves(self.case)))} counted as f32" if halves(self.case) else ""
         yield f"{what}: {amount}; {source}; budget: {'; '.join(map(str, own)) or 'no such line'}"

@@ -14,13 +14,13 @@ from .derived import REDUCTIONS, lanes_of, theory
 @pytest.mark.clause("COM-2", applies=reduces)
 def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
-    batch but not the parameter in use. (An axis splits the batch by examples or by their tokens. Over such an axis only
-    metrics are reduced besides: scalars, norms of each parameter, and what the forward pass reduces, as each expert's
-    share of the batch; and statistics of the batch where the auxiliary state has them: in the forward pass at most
-    twice their bytes, for a variance has a mean of its own, and in the backward pass no more than in the forward pass,
-    or twice in the step alone, or once to be gathered; or where the optimizer keeps them beside moments, as
-    preconditioners, each once, or once to be gathered. Where a compiler writes the collectives, parameters of up to 64
-    bytes may have a gradient of sums alone.)"""
+    batch but not the parameter in use. (In each of the evaluations that the contract says a step has. An axis splits
+    the batch by examples or by their tokens. Over such an axis only metrics are reduced besides: scalars, norms of each
+    parameter, and what the forward pass reduces, as each expert's share of the batch; and statistics of the batch where
+    the auxiliary state has them: in the forward pass at most twice their bytes, for a variance has a mean of its own,
+    and in the backward pass no more than in the forward pass, or twice in the step alone, or once to be gathered; or
+    where the optimizer keeps them beside moments, as preconditioners, each once, or once to be gathered. Where a
+    compiler writes the collectives, parameters of up to 64 bytes may have a gradient of sums alone.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -39,7 +39,7 @@ def hold_metrics(case, observation, judge, line):
     """What is budgeted as metrics is no second reduction of gradients: scalars, or what the forward pass reduces."""
     contract, leaves = case.contract, len(judge.see(observation.start.layouts.parameters))
     alike = [other for other in contract.forward or () if (other.payload, other.axes) == (line.payload, line.axes)]
-    forward, passes = sum(other.bytes for other in alike), 1 + contract.rematerialises
+    forward, passes = sum(other.bytes for other in alike), (1 + contract.rematerialises) * contract.evaluations
     allowed = metrics_allowed(forward, passes, contract.microbatches, leaves)
     source = f"scalars: {SCALARS} bytes per microbatch, or the {forward} bytes of metrics in the budget of the forward "
     source += f"pass; and norms: {NORMS} for each of {leaves} parameters; budget: {line}"
@@ -72,7 +72,7 @@ def gathered(observation, judge):
 def reduced(case, observation, judge, forward):
     """The bytes of statistics that a forward pass and a step may reduce, each with its source; ``forward`` are those
     that the forward pass does."""
-    passes = 2 + case.contract.rematerialises
+    passes = (2 + case.contract.rematerialises) * case.contract.evaluations
     twice = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge, "auxiliary"))
     kept = sum(leaf.bytes_per_device for leaf in running(observation, judge, "optimizer_state"))
     floats = "floats of the auxiliary state that are no copies of parameters, each of them twice"

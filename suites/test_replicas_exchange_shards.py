@@ -17,9 +17,9 @@ def test_replicas_exchange_shards(case, observation, judge):
     exchanged = [line for line in budget if line.payload != "metrics" and between.intersection(line.axes)]
     odd = [line for line in exchanged if line.payload != "gradients"]
     judge.clear(f"between replicas: expected gradients and metrics only; budget: {line}" for line in odd)
-    shards = sum(leaf.bytes_per_device for leaf in judge.see(observation.start.layouts.parameters))
+    once = sum(leaf.bytes_per_device for leaf in judge.see(observation.start.layouts.parameters))
     moved, lines = sum(line.bytes for line in exchanged), "; ".join(map(str, exchanged))
-    parts = case.contract.microbatches
+    parts, shards = case.contract.microbatches, once * case.contract.evaluations
     source = "theory: a device's own shards" + (", or those per microbatch" if parts > 1 else "")
     expected = parts * shards if moved == parts * shards else shards
     judge.equal("gradients between replicas, by the budget", moved, expected, "bytes", f"{source}; budget: {lines}")

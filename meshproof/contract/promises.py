@@ -64,7 +64,9 @@ class Contract:
     are written by hand, so the compiler must keep each as it is written. ``device_dimension``: every field of a placed
     batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
 
-    ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``mask`` is the field that
+    ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``evaluations`` is how often
+    it computes gradients of all its parameters and reduces them: twice for sharpness-aware minimisation, as often as it
+    updates where one call does so several times. ``mask`` is the field that
     says which examples count; the others are padding. ``routed``: what an example holds decides which expert gets it,
     on the mesh as on one device, so that batches may be made that all go to one.
 
@@ -92,6 +94,7 @@ class Contract:
     explicit: bool = False
     device_dimension: bool = False
     microbatches: int = 1
+    evaluations: int = 1
     mask: str | None = None
     routed: bool = False
     compute_dtype: str = "float32"
@@ -109,6 +112,8 @@ class Contract:
             raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {(*COMPUTE_TYPES,)}")
         if self.overlap is not None and not 0 <= self.overlap <= 1:
             raise ValueError(f"Contract.overlap is {self.overlap!r}; expected a share from 0 to 1")
+        if self.evaluations < 1:
+            raise ValueError(f"Contract.evaluations is {self.evaluations!r}; expected a whole number of 1 or more")
         for pattern, dtype in self.dtypes.items():
             if dtype not in ELEMENT_TYPES:
                 raise ValueError(f"Contract.dtypes[{pattern!r}] is {dtype!r}; expected one of {(*ELEMENT_TYPES,)}")

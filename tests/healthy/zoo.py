@@ -3,6 +3,7 @@
 from . import (
     contexts,
     equinox_trainers,
+    evaluations,
     idioms,
     language_models,
     linen,
@@ -24,6 +25,7 @@ FAMILIES = (
     contexts,
     together,
     equinox_trainers,
+    evaluations,
     linen,
     nnx_trainers,
     owners,

@@ -13,6 +13,15 @@ def odd(**members):
     return trainer
 
 
+class Breaking(Trainer):
+    """The minimal trainer, with a contract that cannot be made."""
+
+    @property
+    def contract(self):
+        """Of a type that no clause knows."""
+        return Contract(compute_dtype="float8_e4m3fn")
+
+
 def strategies():
     """One for each fault."""
     return [
@@ -21,4 +30,5 @@ def strategies():
         odd(mesh_axes=[("data", 1)]),
         odd(contract={}),
         odd(contract=Contract(parameters={"*": PartitionSpec("model")})),
+        Breaking(),
     ]

@@ -23,6 +23,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     drawing_noise,
     drawing_rows,
     evaluating,
+    evaluations,
     experts,
     kept,
     layout,

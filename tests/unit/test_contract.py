@@ -95,6 +95,12 @@ def test_dtypes_are_known_and_found_by_part_and_path():
         Contract(dtypes={"*": "half"})
 
 
+def test_a_step_has_an_evaluation():
+    """As often as none, gradients are computed by no step that trains."""
+    with pytest.raises(ValueError, match=r"Contract.evaluations is 0; expected a whole number of 1 or more"):
+        Contract(evaluations=0)
+
+
 def test_axes_may_stand_in_any_order():
     """A budget that names an axis of one device, or the minor axis first, is the budget that a program can show."""
     lines = [("model", "data"), ("data", "alone"), ("alone",), ("model:(2)2", "data")]

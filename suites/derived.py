@@ -24,7 +24,7 @@ from meshproof.cases import Case
 from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
-from meshproof.measures.layout import LeafLayout
+from meshproof.measures.layout import LeafLayout, holds_all
 from meshproof.measures.traffic import SCALARS, Traffic, compare_traffic, is_listed_as_sum, is_sum_of_shards
 from meshproof.measures.verdicts import MOST, unequal
 from meshproof.observing.observation import Observation
@@ -34,9 +34,6 @@ from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rema
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
 """Dtypes half as wide as float32: the contract's name, and the compiled program's."""
-
-ALIGNED = 128
-"""Elements that a device's part of a raveled vector may be a multiple of."""
 
 
 def halves(case: Case) -> set[str]:
@@ -240,10 +237,11 @@ def raveled(case: Case, parameters: Iterable[LeafLayout], state: Iterable[LeafLa
     """A moment of all parameters in one vector, with the padding that devices need to share it. (ZeRO-1 as it is often
     written by hand: then gradients are reduced, and parameters gathered, as one such vector.)"""
     trained = [leaf for leaf in parameters if gradient_layout(case, leaf) is not None]
-    count, parts = sum(prod(leaf.shape) for leaf in trained), case.devices * ALIGNED
-    whole = not any(spec_axes(leaf.declared or ()) for leaf in trained)
-    shared = (leaf for leaf in state if len(leaf.shape) == 1 and spec_axes(leaf.declared or ()))
-    return next((leaf for leaf in shared if whole and count <= leaf.shape[0] < count + parts), None)
+    if any(spec_axes(leaf.declared or ()) for leaf in trained):
+        return None
+    count = sum(prod(leaf.shape) for leaf in trained)
+    shared = (leaf for leaf in state if spec_axes(leaf.declared or ()))
+    return next((leaf for leaf in shared if holds_all(leaf.shape, count, case.devices)), None)
 
 
 def moved_at_once(case: Case, parameters: Iterable[LeafLayout], vector: LeafLayout) -> Moved:

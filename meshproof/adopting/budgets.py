@@ -17,6 +17,7 @@ from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
+from meshproof.adopting.raveled import weighed
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, gathered_over, scalars
@@ -29,7 +30,6 @@ from meshproof.adopting.traffic import (
     shard_shapes,
     sorted_out,
     vectors,
-    weights,
 )
 from meshproof.contract import Communication, Payload, spec_axes
 from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed
@@ -62,8 +62,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
     questions, in_use = list[Question](), dict(in_use)
     if layouts.batch is not None:
         in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
-    of = weights(layouts.parameters, layouts.optimizer_state, in_use)
-    gradients = layouts.gradients or {}
+    of, gradients = weighed(layouts, in_use, sight.frozen, prod(sight.mesh.values()))
     theory = Theory(sight.mesh, of, batch_axes, gradients, sight.frozen)
     scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
     moved, of_tables, read_in_part = tables(sight.step.moved, of, sight.mesh, batch_axes, tokens)

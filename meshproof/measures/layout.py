@@ -24,6 +24,10 @@ Array: TypeAlias = jax.Array | jax.ShapeDtypeStruct
 """An array on devices; or what a program that was only compiled says of one: shape, dtype and sharding."""
 
 
+ALIGNED = 128
+"""Elements that a device's part of a padded vector may be a multiple of."""
+
+
 class Held(NamedTuple):
     """The part of an array that a device holds."""
 
@@ -216,6 +220,11 @@ def mesh_axes(leaf: LeafLayout, mesh: Mapping[str, int]) -> list[list[str]] | No
     except ValueError:
         return None
     return found if described == shards else None
+
+
+def holds_all(shape: tuple[int, ...], count: int, devices: int) -> bool:
+    """Whether an array is a vector of so many elements, with what is padded so that ``devices`` share it equally."""
+    return len(shape) == 1 and count <= shape[0] < count + devices * ALIGNED
 
 
 def ranges(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:

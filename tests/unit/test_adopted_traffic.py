@@ -8,7 +8,8 @@ import numpy as np
 from meshproof.adopting.budgets import shown_whole
 from meshproof.adopting.contracts import masks
 from meshproof.adopting.mixed_examples import mixed
-from meshproof.adopting.seeing import Leaf
+from meshproof.adopting.raveled import weighed
+from meshproof.adopting.seeing import Layouts, Leaf
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, scalars
@@ -130,3 +131,19 @@ def test_gradients_of_layers_are_their_stack_whoever_updates_them():
     assert (entry.tensors, entry.bytes, shape) == (1, 8192, (8, 16, 16))
     gathered = moved("all-gather", ("data",), (1, 16, 16), tensors=1)
     assert stacked([gathered], of, {"data": 8}) == (gathered,)
+
+
+def test_parameters_that_are_one_vector_move_as_one():
+    """By a moment of their length, padded: whole in use, updated in shards, as its gradient is. No longer one is it,
+    nor a whole one, nor one of them together with a frozen parameter."""
+    parameters = {"kernel": Leaf((16, 32), 4, ()), "bias": Leaf((7,), 4, ())}
+
+    def of(length, spec=("data",), frozen=frozenset()):
+        state = {"mu/vector": Leaf((length,), 4, spec)}
+        return weighed(Layouts(parameters, parameters, state, None), parameters, frozen, 8)
+
+    [weight], gradients = of(520)
+    assert (weight.shape, weight.in_use, weight.updated) == ((520,), ((),), (("data",),))
+    assert gradients["mu/vector"].axes == {"data"}
+    for other in (of(519 + 8 * 128), of(520, ()), of(518), of(520 + 1024, frozen=frozenset({"bias"}))):
+        assert len(other[0]) == 2 and other[1] == parameters

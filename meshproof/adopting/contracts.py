@@ -12,11 +12,11 @@ from jax.sharding import PartitionSpec
 from meshproof.adopting.adapter import Adapter
 from meshproof.adopting.budgets import Budget, judged, trimmed, without
 from meshproof.adopting.patterns import fewest
-from meshproof.adopting.questions import Question, of_layouts, of_running
+from meshproof.adopting.questions import Question, named, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.traffic import gathered, weights
-from meshproof.contract import COMPUTE_TYPES, Contract, spec_axes
+from meshproof.contract import COMPUTE_TYPES, ELEMENT_TYPES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
 """Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
@@ -26,6 +26,9 @@ MASKS = ("mask", "valid", "count", "weight", "keep", "pad")
 
 WIDE = 32
 """Bits of float32."""
+
+WIDE_TYPES = {"float32", "int32"}
+"""What a contract need not say."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ def adopt(sight: Sight) -> Adoption:
     budget = _budget(sight, layouts, parts)
     questions = [*questions, *budget.questions, *of_running(sight)]
     dtype, about = _compute_dtype(sight)
+    dtypes, kept = kept_in(sight)
     contract = Contract(
         parameters=_patterns(layouts.parameters),
         gradients=_patterns(layouts.gradients, sight.frozen),
@@ -57,9 +61,10 @@ def adopt(sight: Sight) -> Adoption:
         microbatches=max(budget.microbatches, parts),
         mask=_mask(sight),
         compute_dtype=dtype,
+        dtypes=dtypes,
         rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
     )
-    return Adoption(sight.adapter, contract, (*questions, *about, *masks(sight)))
+    return Adoption(sight.adapter, contract, (*questions, *about, *kept, *masks(sight)))
 
 
 def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
@@ -144,3 +149,16 @@ def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
         if seen.bits < WIDE and seen.name != mixed:
             questions.append(f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}")
     return narrow, tuple(Question("compute_dtype", f"{told}: intended?") for told in questions)
+
+
+def kept_in(sight: Sight) -> tuple[dict[str, str], tuple[Question, ...]]:
+    """What leaves are kept in that are no float32, by part and path, and a question on each such type."""
+    parts = ("parameters", "gradients", "optimizer_state", "auxiliary")
+    kept = {f"{part}/{path}": leaf.dtype for part in parts for path, leaf in (getattr(sight, part) or {}).items()}
+    narrow = {path: dtype for path, dtype in kept.items() if dtype in ELEMENT_TYPES and dtype not in WIDE_TYPES}
+    told = (
+        f"{named([path for path, other in narrow.items() if other == dtype])}: kept in {dtype}: intended?"
+        for dtype in dict.fromkeys(narrow.values())
+    )
+    patterns = fewest(narrow, frozenset(kept.keys() - narrow.keys()))
+    return patterns, tuple(Question("dtypes", each) for each in told)

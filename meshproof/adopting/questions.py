@@ -127,7 +127,7 @@ def _batch(sight: Sight, questions: list[Question]) -> dict[str, Leaf] | None:
 def of_running(sight: Sight) -> Iterable[Question]:
     """Questions on how the step runs."""
     step, training = sight.step, sight.training
-    if step.aliased is not None and step.aliased < sight.state_bytes:
+    if step.aliased is not None and step.aliased < sight.state_bytes - sight.single_bytes:
         told = f"donates {step.aliased:,} of the state's {sight.state_bytes:,} bytes, and so holds it twice"
         yield Question("train_step", f"the step {told}: intended?")
     for transfer in step.host_transfers[:SHOWN]:

@@ -25,7 +25,7 @@ from meshproof.hlo.floats import Float, floats, multiplied
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.hlo.products import products
 from meshproof.measures.layout import LeafLayout, mesh_axes
-from meshproof.measures.memory import program_memory
+from meshproof.measures.memory import is_single, program_memory
 from meshproof.observing import layouts as observed
 from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
@@ -42,7 +42,7 @@ HEAD = "from jax.sharding import PartitionSpec as P\nfrom meshproof.contract imp
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array: its global shape, bytes per element, and the mesh axes of each dimension that is split.
+    """One array: its global shape, bytes per element, the mesh axes of each dimension that is split, and its dtype.
 
     ``odd`` says what no ``PartitionSpec`` does: another memory, or an order of devices of its own.
     """
@@ -51,6 +51,7 @@ class Leaf:
     itemsize: int
     spec: tuple[Any, ...]
     odd: str = ""
+    dtype: str = "float32"
 
     @property
     def axes(self) -> set[str]:
@@ -103,6 +104,7 @@ class Sight:
     step: Read
     training: Training
     state_bytes: int
+    single_bytes: int
     held_whole: tuple[str, ...]
     displaced: tuple[str, ...]
     promotions: tuple[str, ...]
@@ -165,6 +167,7 @@ def see(adapter: Adapter) -> Sight:
         step=step,
         training=training,
         state_bytes=_bytes(layouts),
+        single_bytes=sum(leaf.shards[0].bytes for leaf in _told(layouts.arrays) if is_single(leaf)),
         displaced=_told(start.batch.displaced),
         promotions=_told(gradients.promotions),
         held_whole=_held_whole(initialisation.held, layouts.parameters),
@@ -255,10 +258,10 @@ def _leaf(leaf: LeafLayout, mesh: Mapping[str, int]) -> Leaf:
     while spelled and spelled[-1] is None:
         spelled.pop()
     odd = " ".join(word for word in ("memory", "devices") if f" {word}" in leaf.spec)
-    return Leaf(leaf.shape, leaf.itemsize, tuple(spelled), leaf.spec if odd or found is None else "")
+    return Leaf(leaf.shape, leaf.itemsize, tuple(spelled), leaf.spec if odd or found is None else "", leaf.dtype)
 
 
-def _told(seen: Any) -> tuple[str, ...]:
+def _told(seen: Any) -> tuple[Any, ...]:
     return seen if isinstance(seen, tuple) else ()
 
 

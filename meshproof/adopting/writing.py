@@ -14,7 +14,7 @@ from meshproof.contract import Communication, Contract
 
 WIDTH = 120
 LAYOUTS = ("parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed")
-FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "rematerialises")
+FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "dtypes", "rematerialises")
 
 
 def render(adoption: Adoption, module: str) -> str:
@@ -95,7 +95,7 @@ def _contract(contract: Contract, questions: Sequence[Question]) -> Iterator[str
             comma = "," if len(value) == 1 else ""
             yield from _entries(f"    {field}=(", [communication(line) for line in value], f"{comma})")
         else:
-            yield f"    {field}={json.dumps(value) if isinstance(value, str) else value},"
+            yield f"    {field}={json.dumps(value) if isinstance(value, str | dict) else value},"
     yield ")"
 
 

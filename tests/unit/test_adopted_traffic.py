@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from meshproof.adopting.budgets import shown_whole
-from meshproof.adopting.contracts import masks
+from meshproof.adopting.contracts import kept_in, masks
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.raveled import weighed
 from meshproof.adopting.seeing import Layouts, Leaf
@@ -147,3 +147,20 @@ def test_parameters_that_are_one_vector_move_as_one():
     assert gradients["mu/vector"].axes == {"data"}
     for other in (of(519 + 8 * 128), of(520, ()), of(518), of(520 + 1024, frozen=frozenset({"bias"}))):
         assert len(other[0]) == 2 and other[1] == parameters
+
+
+def test_what_is_kept_in_less_is_asked_for():
+    """Of every part; a random key and a float32 are what they are."""
+    sight = SimpleNamespace(
+        parameters={"base/w": Leaf((8,), 2, (), dtype="bfloat16"), "lora/a": Leaf((8,), 4, ())},
+        gradients={"lora/a": Leaf((8,), 4, ())},
+        optimizer_state={"mu/lora/a": Leaf((8,), 1, (), dtype="int8")},
+        auxiliary={"key": Leaf((2,), 4, (), dtype="uint32")},
+    )
+    patterns, questions = kept_in(sight)
+    assert {patterns[path] for path in patterns if path.startswith("parameters")} == {"bfloat16"}
+    assert "bfloat16" in patterns.values() and "int8" in patterns.values() and len(patterns) == 2
+    assert [question.text for question in questions] == [
+        "parameters/base/w: kept in bfloat16: intended?",
+        "optimizer_state/mu/lora/a: kept in int8: intended?",
+    ]

@@ -68,7 +68,8 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
     moved, of_tables, read_in_part = tables(sight.step.moved, of, sight.mesh, batch_axes, tokens)
     seen, unsaid = sorted_out(moved, of, sight.mesh, batch_axes, scattered)
     seen += of_tables
-    questions += [Question("step", f"{sentence}: intended?") for sentence in unsaid]
+    if unsaid:
+        return Budget(None, None, None, parts, tuple(Question("step", f"{each}: intended?") for each in unsaid))
     forward = None
     if sight.forward is not None and not sight.forward.unread:
         forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
@@ -179,7 +180,7 @@ def _reductions(
             continue
         if count == 0:
             how = f"not reduced over {axis}, which splits the batch"
-            if elsewhere := sorted({other for each in own for other in each.lane[1]}):
+            if elsewhere := sorted({other for each in own for other in each.lane[1]} - {axis}):
                 both = (axis, *elsewhere)
                 how += f", but over {' and '.join(elsewhere)}; if a broadcast copy of it is, jax.lax.pcast(parameters, "
                 how += f"{both}, to='varying') reduces it once, over all"
@@ -208,8 +209,8 @@ def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: 
             count, expected = theory.gathers(of, axis, seen)
             if count == expected or (rematerialises and expected <= count <= 2 * expected):
                 continue
-            how = "not" if not count else spelled(Fraction(count, expected))
-            told.setdefault(f"gathered {how} over {axis}", []).extend(weight.path for weight in of)
+            how = f"gathered {spelled(Fraction(count, expected))}" if count else "not gathered"
+            told.setdefault(f"{how} over {axis}", []).extend(weight.path for weight in of)
             lane = next((e.lane for e in seen if e.lane[2] == "parameters" and axis in e.lane[1]), None)
             lane = lane or ("all-gather", theory.ordered(gathered_over(of[0])), "parameters")
             shapes = {shape for weight in of for shape in shard_shapes(weight, {axis}, theory.mesh)}

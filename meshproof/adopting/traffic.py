@@ -192,12 +192,11 @@ def sorted_out(
         operation = operation_of(entry, what, bool(scattered & set(entry.axes)))
         if operation is None or entry.bytes is None or entry.tensors is None:
             amount = "an unknown number of" if entry.bytes is None else f"{entry.bytes:,}"
-            unsaid.append(
-                f"{entry.operation} over {'×'.join(entry.axes)} moves {amount} bytes, which no budget can say"
-            )
+            told = f"{entry.operation} over {'×'.join(entry.axes)} moves {amount} bytes, which no budget can say"
+            unsaid.append(f"{told}; both budgets are left out")
         else:
             found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors))
-    return found, unsaid
+    return found, [*dict.fromkeys(unsaid)]
 
 
 def vectors(seen: Iterable[Seen], forward: Iterable[Seen]) -> list[Seen]:

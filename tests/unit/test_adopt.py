@@ -203,8 +203,8 @@ def test_lines_add_up():
 def test_unknown_amounts_are_said():
     """What a loop on data moves is no line."""
     unknown = Collective("all-reduce", ("data",), None, None, None, "f32", "all-reduce", "other"), (4,)
-    seen, [said] = sorted_out([unknown], weights(SHARDED, None, USED), MESH, {"data"}, set())
-    assert not seen and "an unknown number of bytes" in said
+    seen, [said] = sorted_out([unknown] * 2, weights(SHARDED, None, USED), MESH, {"data"}, set())
+    assert not seen and "an unknown number of bytes" in said and said.endswith("both budgets are left out")
 
 
 def test_written_modules_are_python():

@@ -14,22 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from math import inf, prod
 from typing import NamedTuple
-
-from jax.sharding import PartitionSpec
 
 from meshproof.cases import Case
 from meshproof.contract import Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
-from meshproof.measures.layout import LeafLayout, holds_all
+from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import SCALARS, Traffic, compare_traffic, is_listed_as_sum, is_sum_of_shards
 from meshproof.measures.verdicts import MOST, unequal
 from meshproof.observing.observation import Observation
 
 from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rematerialises
+from .raveled import gradient_layout, raveled
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 HALVES = {"bfloat16": "bf16", "float16": "f16"}
@@ -233,29 +231,12 @@ def theory(case: Case, observation: Observation, judge: Judge) -> Theory:
         judge.fail([str(undeclared.args[0])])
 
 
-def raveled(case: Case, parameters: Iterable[LeafLayout], state: Iterable[LeafLayout]) -> LeafLayout | None:
-    """A moment of all parameters in one vector, with the padding that devices need to share it. (ZeRO-1 as it is often
-    written by hand: then gradients are reduced, and parameters gathered, as one such vector.)"""
-    trained = [leaf for leaf in parameters if gradient_layout(case, leaf) is not None]
-    if any(spec_axes(leaf.declared or ()) for leaf in trained):
-        return None
-    count = sum(prod(leaf.shape) for leaf in trained)
-    shared = (leaf for leaf in state if spec_axes(leaf.declared or ()))
-    return next((leaf for leaf in shared if holds_all(leaf.shape, count, case.devices)), None)
-
-
 def moved_at_once(case: Case, parameters: Iterable[LeafLayout], vector: LeafLayout) -> Moved:
     """How gradients move that are raveled to such a vector. Whether they are scattered no layout tells: the budget."""
     itemsize = max(4 if leaf.dtype in HALVES else leaf.itemsize for leaf in parameters)
     axes, lines = set(spec_axes(vector.declared or ())), case.contract.step or ()
     scatters = any((line.operation, line.payload) == ("reduce-scatter", "gradients") for line in lines)
     return Moved(itemsize * vector.shape[0], set(), {*data_axes(case)}, axes if scatters else set())
-
-
-def gradient_layout(case: Case, leaf: LeafLayout) -> PartitionSpec | None:
-    """As the contract declares it; ``None``: the parameter is frozen."""
-    given = (case.contract.gradients or {}).items()
-    return next((spec for pattern, spec in given if fnmatchcase(leaf.path, pattern)), None)
 
 
 def moved(case: Case, leaf: LeafLayout) -> Moved:

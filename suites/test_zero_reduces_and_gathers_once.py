@@ -7,7 +7,8 @@ import pytest
 from meshproof.contract import spec_axes
 
 from .applicability import axes_of, distributed
-from .derived import lacking, lanes_of, raveled
+from .derived import lacking, lanes_of
+from .raveled import moments, raveled
 
 
 def updated_over(case):
@@ -20,16 +21,6 @@ def updates_in_shards(case):
     """Each device updates its shard of a parameter that is then replicated; or optimizer state is left open."""
     open_state = case.contract.optimizer_state is None and case.contract.parameters is not None
     return distributed(case) and (open_state or bool(updated_over(case)))
-
-
-def moments(parameters, state):
-    """By path of a parameter, one of its moments with the axes that split it: they share their last keys and shape."""
-    return {
-        parameter.path: (leaf, set(spec_axes(leaf.declared or ())))
-        for parameter in parameters
-        for leaf in state
-        if leaf.path.endswith(f"/{parameter.path}") and leaf.shape == parameter.shape
-    }
 
 
 @pytest.mark.clause("COM-3", applies=updates_in_shards)

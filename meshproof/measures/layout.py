@@ -224,7 +224,7 @@ def mesh_axes(leaf: LeafLayout, mesh: Mapping[str, int]) -> list[list[str]] | No
 
 def holds_all(shape: tuple[int, ...], count: int, devices: int) -> bool:
     """Whether an array is a vector of so many elements, with what is padded so that ``devices`` share it equally."""
-    return len(shape) == 1 and count <= shape[0] < count + devices * ALIGNED
+    return len(shape) == 1 and 0 < count <= shape[0] < count + devices * ALIGNED
 
 
 def ranges(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:

@@ -135,17 +135,24 @@ def test_gradients_of_layers_are_their_stack_whoever_updates_them():
 
 def test_parameters_that_are_one_vector_move_as_one():
     """By a moment of their length, padded: whole in use, updated in shards, as its gradient is. No longer one is it,
-    nor a whole one, nor one of them together with a frozen parameter."""
+    nor a whole one, nor one of them together with a frozen parameter, nor one beside moments of single leaves."""
     parameters = {"kernel": Leaf((16, 32), 4, ()), "bias": Leaf((7,), 4, ())}
 
-    def of(length, spec=("data",), frozen=frozenset()):
-        state = {"mu/vector": Leaf((length,), 4, spec)}
+    def of(length, spec=("data",), frozen=frozenset(), **others):
+        state = {"mu/vector": Leaf((length,), 4, spec)} | others
         return weighed(Layouts(parameters, parameters, state, None), parameters, frozen, 8)
 
     [weight], gradients = of(520)
     assert (weight.shape, weight.in_use, weight.updated) == ((520,), ((),), (("data",),))
     assert gradients["mu/vector"].axes == {"data"}
-    for other in (of(519 + 8 * 128), of(520, ()), of(518), of(520 + 1024, frozen=frozenset({"bias"}))):
+    beside = {"nu/kernel": Leaf((16, 32), 4, ("data",))}
+    for other in (
+        of(519 + 8 * 128),
+        of(520, ()),
+        of(518),
+        of(520 + 1024, frozen=frozenset({"bias"})),
+        of(520, **beside),
+    ):
         assert len(other[0]) == 2 and other[1] == parameters
 
 

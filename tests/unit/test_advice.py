@@ -8,7 +8,7 @@ from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
 from suites.advice import apart, hint, lacking, multiplied
-from suites.test_zero_reduces_and_gathers_once import moments
+from suites.raveled import moments
 
 LEAVES = (
     LeafLayout("table", (16, 16), 4, "", (), PartitionSpec("data")),

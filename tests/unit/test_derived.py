@@ -14,6 +14,7 @@ from meshproof.judging.records import Record
 from meshproof.measures.layout import LeafLayout
 from suites.applicability import axes_of, data_axes, exchanges_tokens
 from suites.derived import theory
+from suites.raveled import raveled
 from suites.test_sharding_lowers_the_peak import is_data_parallel_twin
 from suites.twins import share_truth
 from tests.implementations.odd import odd
@@ -42,7 +43,7 @@ def problems(case, dtype="f32", width=4, single_device=None):
         for path, shape in leaves(case.strategy.network.shapes)
     ]
     seen = SimpleNamespace(
-        start=SimpleNamespace(layouts=SimpleNamespace(parameters=parameters)),
+        start=SimpleNamespace(layouts=SimpleNamespace(parameters=parameters, optimizer_state=())),
         programs=SimpleNamespace(step=SimpleNamespace(collectives=moved)),
     )
     judge = Judge(Record("", "COM-2", "", case.id), "")
@@ -164,3 +165,17 @@ def test_a_gradient_of_sums_alone_is_whole():
         less = promising(case, step=(replace(gradients, bytes=gradients.bytes - lacking),), explicit=explicit)
         assert problems(less)
         assert bool(problems(less, single_device=True)) is not passes
+
+
+def test_a_vector_of_all_parameters_is_known_by_its_length():
+    """With what is padded so that devices share it. A whole one is none, nor is any beside moments of single leaves."""
+    whole, shared = PartitionSpec(), PartitionSpec("data")
+    case = SimpleNamespace(contract=SimpleNamespace(gradients={"*": whole}), devices=8)
+    parameters = [LeafLayout(path, shape, 4, "", (), whole) for path, shape in (("w", (16, 31)), ("b", (31,)))]
+
+    def of(length, spec=shared, *others):
+        return raveled(case, parameters, [*others, LeafLayout("mu", (length,), 4, "", (), spec)])
+
+    assert of(527) and of(528) and of(527 + 8 * 128 - 1)
+    assert not of(526) and not of(527 + 8 * 128) and not of(528, whole)
+    assert not of(528, shared, LeafLayout("nu/w", (16, 31), 4, "", (), shared))

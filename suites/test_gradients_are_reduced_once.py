@@ -14,13 +14,13 @@ from .derived import REDUCTIONS, lanes_of, theory
 @pytest.mark.clause("COM-2", applies=reduces)
 def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the
-    batch but not the parameter in use. (In each of the evaluations that the contract says a step has. An axis splits
-    the batch by examples or by their tokens. Over such an axis only metrics are reduced besides: scalars, norms of each
-    parameter, and what the forward pass reduces, as each expert's share of the batch; and statistics of the batch where
-    the auxiliary state has them: in the forward pass at most twice their bytes, for a variance has a mean of its own,
-    and in the backward pass no more than in the forward pass, or twice in the step alone, or once to be gathered; or
-    where the optimizer keeps them beside moments, as preconditioners, each once, or once to be gathered. Where a
-    compiler writes the collectives, parameters of up to 64 bytes may have a gradient of sums alone.)"""
+    batch but not the parameter in use. (In each of a step's `evaluations`. An axis splits the batch by examples or by
+    their tokens. Over such an axis only metrics are reduced besides: scalars, norms of each parameter, and what the
+    forward pass reduces, as each expert's share of the batch; and statistics of the batch where the auxiliary state has
+    them: in the forward pass at most twice their bytes, for a variance has a mean of its own, and in the backward pass
+    no more than in the forward pass, or twice in the step alone, or once to be gathered; or where the optimizer keeps
+    them beside moments, as preconditioners, each once, or once to be gathered. Where a compiler writes the collectives,
+    parameters of up to 64 bytes may have a gradient of sums alone.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)

@@ -10,9 +10,9 @@ from .derived import lanes_of, theory
 @pytest.mark.clause("COM-4", applies=moves("parameters", "all-gather"))
 def test_parameters_are_gathered_once(case, observation, judge):
     """Every byte of a sharded parameter MUST be all-gathered once, and every byte of its gradient reduce-scattered
-    once, per step (or per microbatch). (With recomputation, a parameter may be gathered twice. A parameter-sized
-    all-reduce is only admitted as the target's realisation of reduce-scatter, and not at all where collectives are
-    written by hand; of a target that only compiles COM-13 judges what that costs.)"""
+    once, per step (or per microbatch). (In each of a step's `evaluations`. With recomputation, a parameter may be
+    gathered twice. A parameter-sized all-reduce is only admitted as the target's realisation of reduce-scatter, and not
+    at all where collectives are written by hand; of a target that only compiles COM-13 judges what that costs.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "parameters"}
     lanes = [t for t in lanes_of(case, judge.see(observation.programs.step.collectives), budget) if t.lane[1] in axes]

@@ -9,7 +9,8 @@ from .derived import lanes_of
 @pytest.mark.clause("COM-7", applies=replica_axes)
 def test_replicas_exchange_shards(case, observation, judge):
     """Between replicas, exactly one shard of each gradient MUST move per step (or per microbatch), and no parameter.
-    (Gradients are reduce-scattered within the shard group first, then reduced over replicas.)"""
+    (In each of a step's `evaluations`. Gradients are reduce-scattered within the shard group first, then reduced over
+    replicas.)"""
     budget = judge.budget("step")
     between = replica_axes(case)
     seen = lanes_of(case, judge.see(observation.programs.step.collectives), budget)

@@ -26,7 +26,8 @@ def updates_in_shards(case):
 @pytest.mark.clause("COM-3", applies=updates_in_shards)
 def test_zero_reduces_and_gathers_once(case, observation, judge):
     """Over an axis that shards optimizer state but no parameter, every gradient byte MUST be reduced once and every
-    updated parameter byte gathered once per step. (The forward pass gathers no parameter.)"""
+    updated parameter byte gathered once per step. (The forward pass gathers no parameter. A step of several
+    `evaluations` may gather in each.)"""
     judge.promised(case.contract.optimizer_state, "layout of the optimizer state")
     over = updated_over(case)
     for what, program in (("forward", observation.programs.forward), ("step", observation.programs.step)):

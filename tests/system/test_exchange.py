@@ -66,7 +66,10 @@ def test_a_checkpoint_that_is_not_restored_is_a_regression(exchanged):
     report = new_report()
     found = judge([report, report], exchanged=exchanged)
     assert (found.outcome, found.exit_code()) == ("regressed", 1)
-    assert found.sentence.startswith("Regressed from ") and "first CKP-4, saved by --from" in found.sentence
+    assert (
+        found.sentence.startswith("Regressed between two runs on jax ")
+        and "first CKP-4, saved by --from" in found.sentence
+    )
 
 
 def test_where_nothing_is_exchanged_it_cannot_be_told(tmp_path):

@@ -48,7 +48,7 @@ def test_a_patched_package_is_the_first_line_of_the_verdict(stacks, tmp_path):
     assert "loss of step 2" in found["sentence"] and found["sentence"] in done.stdout
     assert "suites on --from" in done.stderr and "suites on --to" in done.stderr
     html, markdown = ((tmp_path / "out" / f"upgrade.{name}").read_text() for name in ("html", "md"))
-    assert "loss of step 2" in html and markdown.startswith("### Regressed from")
+    assert "loss of step 2" in html and markdown.startswith("### Regressed between two runs on jax")
     assert found["next"] is None  # no release differs
 
 

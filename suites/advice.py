@@ -152,7 +152,7 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
 def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
     """Which small parameters so many bytes are a multiple of, as many of them as may be; empty if of none."""
     sizes = {leaf.path: leaf.itemsize * prod(leaf.shape) for leaf in leaves}
-    small = [path for path, size in sizes.items() if size <= SCALARS]
+    small = [path for path, size in sizes.items() if 0 < size <= SCALARS]
     for count in range(min(len(small), MOST), 0, -1):
         for paths in combinations(small[:MOST], count):
             times, rest = divmod(excess, sum(sizes[path] for path in paths))

@@ -23,9 +23,8 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     wrong, parameters = list(lanes), observation.start.layouts.parameters
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
-        said = hint(lane, wrong, leaves, split(observation)) or apart(
-            lane, leaves, getattr(observation.programs, program).collectives
-        )
+        collectives = getattr(observation.programs, program).collectives
+        said = hint(lane, wrong, leaves, split(observation)) or apart(lane, leaves, collectives)
         said = said or lacking(lane, wrong, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 

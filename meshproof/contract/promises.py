@@ -66,9 +66,9 @@ class Contract:
 
     ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``evaluations`` is how often
     it computes gradients of all its parameters and reduces them: twice for sharpness-aware minimisation, as often as it
-    updates where one call does so several times. ``mask`` is the field that
-    says which examples count; the others are padding. ``routed``: what an example holds decides which expert gets it,
-    on the mesh as on one device, so that batches may be made that all go to one.
+    updates where one call does so several times. ``mask`` is the field that says which examples count; the others are
+    padding. ``routed``: what an example holds decides which expert gets it, on the mesh as on one device, so that
+    batches may be made that all go to one.
 
     ``compute_dtype`` is that of products and activations, while parameters, optimizer state, auxiliary state, gradients
     and loss are float32, but where ``dtypes`` says otherwise: it maps patterns of ``PART/PATH`` (``parameters/*``) to

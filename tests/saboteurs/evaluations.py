@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from tests.healthy.evaluations import Inner, Sharpness
@@ -56,6 +57,17 @@ class Undeclared(Inner):
     promises: dict[str, Any] = {}  # noqa: RUF012 - as the zoo declares it
 
 
+class SameRows(Inner):
+    """Every device has the same rows of each of the four batches."""
+
+    name = "inner_updates_of_the_same_rows"
+
+    def batch(self, draws: Any) -> Any:
+        """Those of the first."""
+        return jax.tree.map(lambda rows: np.tile(rows[:, :8], (1, 8, 1)), super().batch(draws))
+
+
 plant_stranger(Once(), "COM-2", "NUM-3")
 plant_stranger(ReducesAgain(), "COM-2")
 plant_stranger(Undeclared(), "COM-2")
+plant_stranger(SameRows(), "ERR-2")

@@ -71,7 +71,9 @@ def changes(before, after):
     and weights that need not sum to 1."""
     if before.dtype.kind != "f":
         return not stays(before, after)
-    return bool((np.abs(after - before) > 2 * np.spacing(np.abs(before))).any())
+    with np.errstate(invalid="ignore"):
+        near = np.abs(after - before) <= 2 * np.spacing(np.abs(before))
+    return not (near | (after == before) | np.isnan(before)).all()
 
 
 def whole(leaves):

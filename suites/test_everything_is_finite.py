@@ -10,18 +10,25 @@ from meshproof.contract import leaves
 from meshproof.measures.numerics import VACUOUS, cancelled, finite, judge_trajectory
 
 from .applicability import in_float32
+from .metrics import judged
 
 
 @pytest.mark.clause("NUM-10")
 def test_everything_is_finite(case, observation, judge):
-    """Every value of a run MUST be finite, in the state and in all that the strategy returns."""
+    """Every value of a run MUST be finite, in the state and in all that the strategy returns. (But for an infinity with
+    which the state begins, as the best loss before the first, and for what is no number in a metric that is an array
+    and has numbers, as the accuracy of a class that a batch lacks: it must be none on one device either.)"""
     seen = {}
     if has_member(case.strategy, "parameters"):
         seen["initial"] = judge.see(observation.start.parameters)
     if has_member(case.strategy, "gradients"):
         seen["gradients"] = judge.see(observation.gradients.values)
-    seen |= {f"step {i + 1}": asdict(step) for i, step in enumerate(judge.see(observation.training.steps))}
-    shown = finite({path: np.asarray(value) for path, value in leaves(seen)}, "what the strategy shows")
+    steps = judge.see(observation.training.steps)
+    seen |= {f"step {i}": asdict(step) | {"metrics": judged(step.metrics)} for i, step in enumerate(steps, start=1)}
+    began = judge.see(observation.training.unreached)
+    unreached = {f"step {i}/{path}": value for i in range(1, len(steps) + 1) for path, value in began.items()}
+    arrays = {path: np.asarray(value) for path, value in leaves(seen)}
+    shown = finite(arrays, "what the strategy shows", unreached)
     judge.numbers([shown, judge.see(observation.training.finite), judge.see(observation.training.later.finite)])
 
 

@@ -9,7 +9,7 @@ from meshproof.measures.numerics import pair, within
 from meshproof.observing.probes import NOT_FINITE
 
 from .applicability import both, brings_truth, distributed, unless
-from .metrics import of_one_shape
+from .metrics import comparable
 
 
 @pytest.mark.clause("NUM-13", applies=both(distributed, unless(brings_truth)))
@@ -58,7 +58,7 @@ def told(differing, same):
 def parts(*steps):
     """The leaves of each part of a step, in each of several."""
     yield "loss", tuple({"loss": np.asarray(step.loss)} for step in steps)
-    *metrics, _ = of_one_shape(*(step.metrics for step in steps))
+    *metrics, _ = comparable(*(step.metrics for step in steps))
     others = ("auxiliary", "optimizer_state", "parameters")
     for part, held in ("metrics", metrics), *((part, [getattr(step, part) for step in steps]) for part in others):
         if any(held):

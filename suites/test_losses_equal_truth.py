@@ -8,7 +8,7 @@ from meshproof.measures.numerics import VACUOUS_IN, agree, judge_loss
 from meshproof.measures.numerics import judge as judge_leaves
 
 from .applicability import draws, in_float32, unless
-from .metrics import of_one_shape
+from .metrics import comparable
 
 
 @pytest.mark.clause("NUM-4", applies=in_float32)
@@ -20,7 +20,7 @@ def test_losses_equal_truth(observation, truth, judge):
     for number, (seen, value, rounding) in enumerate(steps, start=1):
         verdicts.append(judge_loss(seen.loss, value.loss, rounding.loss, f"loss of step {number}"))
         if value.metrics:
-            *of, unlike = of_one_shape(seen.metrics, value.metrics, rounding.metrics)
+            *of, unlike = comparable(seen.metrics, value.metrics, rounding.metrics)
             verdicts.append(judge_leaves(*of, f"metrics of step {number}", vacuous=inf))  # one of them may be near 0
             if unlike:
                 judge.note(f"metrics that have another shape on one device are not judged: {', '.join(unlike)}")

@@ -29,7 +29,7 @@ from meshproof.observing.members import canonical
 from meshproof.observing.probes import probes, run
 from meshproof.observing.single_device_truth import DRAWS, PROBE_DRAWS, PROBE_WIDTH, OneDevice
 from meshproof.observing.state import host
-from suites.metrics import of_one_shape
+from suites.metrics import comparable
 from suites.test_later_steps_equal_those_of_one_device import parts, settled
 from tests.healthy.zoo import strategies
 
@@ -62,7 +62,7 @@ def trained(seen: Trajectory, reference: ReferenceTrajectory) -> Iterator[Verdic
     """Everything of a training that a clause judges."""
     yield from judge_trajectory(seen, reference)
     for step in zip(seen.steps, reference.value.steps, reference.rounding.steps, strict=True):
-        *metrics, _ = of_one_shape(*(of.metrics for of in step))
+        *metrics, _ = comparable(*(of.metrics for of in step))
         if metrics[0]:
             yield judge(*metrics, "metrics", vacuous=inf)
 

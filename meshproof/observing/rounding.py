@@ -89,8 +89,9 @@ def deviations(
     """The deviation of every element: of the draws from ``true``, and of the last roundings, which they do not see.
 
     Gradients and what is made of them are rounded to the digits of ``dtype``, and `FUNCTIONS` are in them. Its range is
-    no matter: a loss scale keeps float16 in it. Of ``runs`` that are
-    compared each rounds; all deviations are taken ``width`` times.
+    no matter: a loss scale keeps float16 in it. Of ``runs`` that are compared each rounds; all deviations are taken
+    ``width`` times. What the state keeps at infinity in every draw, as the best loss before the first, is known
+    exactly: its deviation is 0.
     """
 
     def of(value: Leaves, others: Sequence[Leaves], number: int, to: str = dtype, more: int = FUNCTIONS) -> Leaves:
@@ -99,14 +100,21 @@ def deviations(
             path: width * deviation(value[path], [other[path] for other in others], roundings, to) for path in value
         }
 
+    def of_state(value: Leaves, others: Sequence[Leaves], number: int, more: int) -> Leaves:
+        exact = {
+            path: np.isinf(leaf) & np.all([other[path] == leaf for other in others], axis=0)
+            for path, leaf in value.items()
+        }
+        return {path: np.where(exact[path], 0.0, by) for path, by in of(value, others, number, more=more).items()}
+
     def of_step(step: Step, others: Sequence[Step], number: int) -> Step:
         [loss] = of({"": np.asarray(step.loss)}, [{"": np.asarray(other.loss)} for other in others], number).values()
         return Step(
             float(loss),
             of(step.parameters, [other.parameters for other in others], number, "float32", more=0),
-            of(step.optimizer_state, [other.optimizer_state for other in others], number, more=SQUARED * FUNCTIONS),
+            of_state(step.optimizer_state, [other.optimizer_state for other in others], number, SQUARED * FUNCTIONS),
             of(step.metrics, [other.metrics for other in others], number),
-            of(step.auxiliary, [other.auxiliary for other in others], number),
+            of_state(step.auxiliary, [other.auxiliary for other in others], number, FUNCTIONS),
         )
 
     by_step = zip(true.steps, zip(*(draw.steps for draw in draws), strict=True), strict=True)

@@ -189,10 +189,16 @@ def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
     return tuple(sentence for each in gathered(here) for sentence in each)
 
 
-def finite_state(held: list[tuple[str, jax.Array]]) -> Verdict:
-    """Whether every value of these arrays is a finite number."""
+def finite_state(held: list[tuple[str, jax.Array]], unreached: Leaves) -> Verdict:
+    """Whether every value of these arrays is a finite number, or one of the infinities of the first state."""
     inexact = {path: array for path, array in held if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact)}
-    return finite({path: on_host(array) for path, array in inexact.items()}, "state")
+    return finite({path: on_host(array) for path, array in inexact.items()}, "state", unreached)
+
+
+def infinite(held: Iterable[tuple[str, Any]]) -> Leaves:
+    """The arrays that have an infinity, as the best loss before the first."""
+    arrays = ((path, on_host(array)) for path, array in held if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact))
+    return {path: array for path, array in arrays if np.isinf(array).any()}
 
 
 def is_scalar(array: Array) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 
-from meshproof.contract import Step
+from meshproof.contract import Leaves, Step
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.checkpoints import Checkpoints, observe_checkpoints
@@ -19,7 +19,7 @@ from meshproof.observing.gathering import on_host
 from meshproof.observing.layouts import Layouts, observe_layouts
 from meshproof.observing.members import loss_of, origin, other_metrics, scalar, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
-from meshproof.observing.state import finite_state, layout_of, moved, replicas, retyped, types_of
+from meshproof.observing.state import finite_state, infinite, layout_of, moved, replicas, retyped, types_of
 from meshproof.observing.subject import LONG, STATE, STEPS, Subject
 
 Compilations = tuple[tuple[str, ...], ...]
@@ -43,10 +43,12 @@ class Training(Facet):
     ``losses`` are those of the forward pass, in the state and on the batch that each step was given. ``moved`` names
     the leaves whose layout is not what it was before, with both, ``retyped`` those of another dtype or shape,
     ``made_otherwise`` those of which `init` makes another dtype or shape than the steps return; ``finite`` and
-    ``replicas`` judge the values of the last state. ``evaluation`` has each metric's sum and count in that state,
-    ``evaluation_alone`` the same of one device, with the deviations of the sums. ``rerun`` says whether a second run
-    leaves the same bits, ``later`` what became of it, ``checkpoints`` what becomes of the last state on disk,
-    ``implicit_transfers`` what one more step raises where arrays may not be moved between host and devices implicitly.
+    ``replicas`` judge the values of the last state, ``unreached`` has those leaves of the optimizer state and the
+    auxiliary state, by part and path, that begin with an infinity. ``evaluation`` has each metric's sum and count in
+    the last state, ``evaluation_alone`` the same of one device, with the deviations of the sums. ``rerun`` says whether
+    a second run leaves the same bits, ``later`` what became of it, ``checkpoints`` what becomes of the last state on
+    disk, ``implicit_transfers`` what one more step raises where arrays may not be moved between host and devices
+    implicitly.
     """
 
     steps: Seen[tuple[Step, ...]]
@@ -57,6 +59,7 @@ class Training(Facet):
     retyped: Seen[tuple[str, ...]]
     made_otherwise: Seen[tuple[str, ...]]
     finite: Seen[Verdict]
+    unreached: Seen[Leaves]
     replicas: Seen[Verdict]
     evaluation: Seen[Totals]
     evaluation_alone: Seen[tuple[Totals, dict[str, float]]]
@@ -73,6 +76,8 @@ NOT_TRACED = {"backend_compile", FROM_CACHE}
 def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -> Training:
     """Training from this state, which the first step donates. ``made`` are the types of what `init` makes."""
     where, types = layout_of(state), types_of(state)
+    began = infinite(subject.held(state))
+    unreached = subject.attempt(lambda: infinite(_kept(subject, state)) if began else {})
     final, steps, losses, compilations = _train(subject, state)
     if isinstance(compilations, tuple) and jax.process_count() == 1:
         later = {event for events in compilations[1:] for event in events}
@@ -87,14 +92,15 @@ def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -
         moved=subject.attempt(lambda: moved(where, layout_of(final))),
         retyped=subject.attempt(lambda: retyped(types, types_of(final))),
         made_otherwise=subject.then(made, lambda made: retyped(types_of(final), made)),
-        finite=subject.attempt(lambda: finite_state(subject.held(final))),
+        finite=subject.attempt(lambda: finite_state(subject.held(final), began)),
+        unreached=unreached,
         replicas=subject.attempt(lambda: replicas(subject.shown(final))),
         evaluation=subject.attempt(
             lambda: evaluate(subject.strategy, final, evaluation_set(subject.host_batches)), "evaluate"
         ),
         evaluation_alone=_alone(subject, steps),
         rerun=subject.then(again, lambda state: _compare(subject, final, state)),
-        later=_later(subject, again),
+        later=_later(subject, again, began),
         checkpoints=(onward := observe_checkpoints(subject, final, where))[0],
         implicit_transfers=subject.attempt(lambda: _implicit_transfers(subject, onward[1]), "shard_batch"),
     )
@@ -131,6 +137,12 @@ def _numbers(subject: Subject, state: Any, metrics: Mapping[str, Any]) -> Step:
     return Step(loss_of(metrics), parameters, moments, other_metrics(metrics), auxiliary)
 
 
+def _kept(subject: Subject, state: Any) -> Iterator[tuple[str, Any]]:
+    for part in ("optimizer_state", "auxiliary"):
+        if subject.has(part):
+            yield from ((f"{part}/{path}", array) for path, array in subject.host(subject.tree(part, state)).items())
+
+
 def _compilations_alone(subject: Subject) -> Seen[Compilations]:
     """What is traced and compiled in a run before which nothing was lowered. Where a census lowered the step, JAX
     compiles the second one, too, if axes are explicit and `jax.set_mesh` is around each call (jax 0.10.2 and 0.12.0.1).
@@ -155,7 +167,7 @@ def _again(subject: Subject) -> Any:
     return state
 
 
-def _later(subject: Subject, state: Any) -> Later:
+def _later(subject: Subject, state: Any, began: Leaves) -> Later:
     compilations = []
     if isinstance(state, Unseen):
         return Later.unseen(state)
@@ -172,7 +184,7 @@ def _later(subject: Subject, state: Any) -> Later:
         return Later.unseen(failed)
     return Later(
         compilations=tuple(compilations),
-        finite=subject.attempt(lambda: finite_state(subject.held(state))),
+        finite=subject.attempt(lambda: finite_state(subject.held(state), began)),
         replicas=subject.attempt(
             lambda: replace(replicas(subject.shown(state)), part=f"copies on several devices after {LONG} steps")
         ),

@@ -10,6 +10,7 @@ from . import (
     manual,
     nnx_trainers,
     owners,
+    plateaus,
     raveled,
     recipes,
     sharded,
@@ -29,6 +30,7 @@ FAMILIES = (
     linen,
     nnx_trainers,
     owners,
+    plateaus,
     raveled,
 )
 

@@ -34,6 +34,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     numbers,
     owners,
     pipelines,
+    plateaus,
     pmap,
     positions,
     processes,

@@ -150,7 +150,7 @@ def test_a_slightly_different_model_is_outside_the_bound(first_step, fault):
 
 
 @pytest.mark.parametrize(("truth", "network"), [(GPTTruth(), gpt.GPT()), (FlaxGPTTruth(), FlaxGPT())])
-def test_the_model_and_its_truth_are_of_one_shape(truth, network):
+def test_the_model_and_its_truth_are_comparable(truth, network):
     """Sizes have the same names and defaults, parameters the same paths and shapes."""
     assert truth.parameter_shapes() == dict(leaves(network.shapes))
     assert {field.name: getattr(truth, field.name) for field in fields(network)} == vars(network)

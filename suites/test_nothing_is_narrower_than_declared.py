@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from meshproof.cases import has_member
-from meshproof.contract import COMPUTE_TYPES, ELEMENT_TYPES
+from meshproof.contract import COMPUTE_TYPES, EIGHT_BITS, ELEMENT_TYPES
 
 SINGLE = 32
 """Bits of float32."""
@@ -25,20 +25,53 @@ def test_nothing_is_narrower_than_declared(case, observation, judge):
     ``compute_dtype``, or in another one of its width. (As they are written: a compiler that widens what is narrow hides
     it on one target alone. What the contract's ``dtypes`` or a line of its budget say is kept or moves in less may be
     converted and updated in it, but for products and sums.)"""
-    programs = {"step": observation.programs.step}
-    if has_member(case.strategy, "loss"):
-        programs["forward pass"] = observation.programs.forward
     declared, kept = case.contract.compute_dtype, set(case.contract.dtypes.values())
     kept |= {line.dtype for line in (*(case.contract.step or ()), *(case.contract.forward or ())) if line.dtype}
+    rounded = {NAMES[dtype] for dtype in case.contract.quantised}
     others = set(NAMES.values()) - {NAMES[declared]}
     judge.clear(
         f"{name}: expected no type but {declared} and wider ones, saw {seen.name} in {seen.count:,} arrays, first in "
-        f"{seen.first}; compute and keep it in {declared}, or declare compute_dtype where it is meant"
-        for name, program in programs.items()
+        f"{seen.first}; compute and keep it in {declared}, or declare {where(seen.name)} where it is meant"
+        for name, program in programs(case, observation)
         for seen in judge.see(program.floats)
         if (seen.bits < bits(declared) or (seen.bits == bits(declared) and seen.name in others))
         and (seen.summed or seen.name not in {NAMES[dtype] for dtype in kept})
+        and seen.name not in rounded
     )
+
+
+def programs(case, observation):
+    """Those of every strategy, by their names."""
+    yield "step", observation.programs.step
+    if has_member(case.strategy, "loss"):
+        yield "forward pass", observation.programs.forward
+
+
+def where(element):
+    """The field of a contract that may say such a type."""
+    return "quantised" if element in [ELEMENT_TYPES[dtype] for dtype in EIGHT_BITS] else "compute_dtype"
+
+
+def quantises(case):
+    """The contract says that values are rounded to 8 bits."""
+    return bool(case.contract.quantised)
+
+
+@pytest.mark.clause("MIX-2", applies=quantises)
+def test_what_is_quantised_is_multiplied(case, observation, judge):
+    """The train step MUST round values to every type of the contract's ``quantised``, and neither it nor the forward
+    pass adds up in one."""
+    seen = {name: {of.name: of for of in judge.see(program.floats)} for name, program in programs(case, observation)}
+    problems = []
+    for dtype in case.contract.quantised:
+        if NAMES[dtype] not in seen["step"]:
+            problems.append(f"step: expected values rounded to {dtype}, saw none; leave it out where it is not meant")
+        problems += [
+            f"{name}: expected no sum in {dtype}, saw {sums}; add up in {case.contract.compute_dtype} or float32"
+            for name, types in seen.items()
+            if NAMES[dtype] in types and (sums := types[NAMES[dtype]].summed - types[NAMES[dtype]].multiplied)
+        ]
+    judge.clear(problems)
 
 
 @pytest.mark.clause("MIX-2")

@@ -23,7 +23,7 @@ import numpy as np
 from meshproof.cases import Case
 from meshproof.contract import ReferenceTrajectory, Trajectory
 from meshproof.files import insert, replace_text
-from meshproof.measures.numerics import judge, judge_trajectory, pair, within
+from meshproof.measures.numerics import VACUOUS_IN, judge, judge_trajectory, pair, within
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.members import canonical
 from meshproof.observing.probes import probes, run
@@ -55,12 +55,13 @@ def margins(trainer: Any, seeds: int) -> Iterator[tuple[float, float]]:
             for probe in probes(case, one.training.parameters, one.training.batches, start)
             for verdict in probed(run(trainer, probe)[0], one.reference(probe, PROBE_DRAWS, PROBE_WIDTH))
         )
-        yield worst(trained(seen, one.reference(one.training, DRAWS))), worst(later)
+        vacuous = VACUOUS_IN[trainer.contract.compute_dtype]
+        yield worst(trained(seen, one.reference(one.training, DRAWS), vacuous)), worst(later)
 
 
-def trained(seen: Trajectory, reference: ReferenceTrajectory) -> Iterator[Verdict]:
+def trained(seen: Trajectory, reference: ReferenceTrajectory, vacuous: float) -> Iterator[Verdict]:
     """Everything of a training that a clause judges."""
-    yield from judge_trajectory(seen, reference)
+    yield from judge_trajectory(seen, reference, vacuous)
     for step in zip(seen.steps, reference.value.steps, reference.rounding.steps, strict=True):
         *metrics, _ = comparable(*(of.metrics for of in step))
         if metrics[0]:

@@ -16,7 +16,7 @@ from meshproof.adopting.questions import Question, named, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.traffic import gathered, weights
-from meshproof.contract import COMPUTE_TYPES, ELEMENT_TYPES, Contract, spec_axes
+from meshproof.contract import COMPUTE_TYPES, EIGHT_BITS, ELEMENT_TYPES, HALVES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
 """Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
@@ -46,7 +46,8 @@ def adopt(sight: Sight) -> Adoption:
     parts = _microbatches(sight)
     budget = _budget(sight, layouts, parts)
     questions = [*questions, *budget.questions, *of_running(sight)]
-    dtype, about = _compute_dtype(sight)
+    rounded = _quantised(sight)
+    dtype, about = _compute_dtype(sight, rounded)
     dtypes, kept = kept_in(sight)
     contract = Contract(
         parameters=_patterns(layouts.parameters),
@@ -61,6 +62,7 @@ def adopt(sight: Sight) -> Adoption:
         microbatches=max(budget.microbatches, parts),
         mask=_mask(sight),
         compute_dtype=dtype,
+        quantised=rounded if dtype in HALVES else (),
         dtypes=dtypes,
         rematerialises=sight.step.rematerialises and "schedule" not in sight.adapter.members,
     )
@@ -138,17 +140,32 @@ def _microbatches(sight: Sight) -> int:
     return fitting[0] if len(fitting) == 1 else 1
 
 
-def _compute_dtype(sight: Sight) -> tuple[str, tuple[Question, ...]]:
-    """What the step's products multiply, and a question on whatever is narrower than float32."""
-    kinds = sight.step.products
+def _quantised(sight: Sight) -> tuple[str, ...]:
+    """The types of 8 bits that the step rounds to and does not add up in."""
+    seen = {of.name: of.summed - of.multiplied for of in sight.step.floats}
+    return tuple(dtype for dtype in EIGHT_BITS if seen.get(ELEMENT_TYPES[dtype]) == 0)
+
+
+def _compute_dtype(sight: Sight, rounded: tuple[str, ...]) -> tuple[str, tuple[Question, ...]]:
+    """What the step's products multiply, and a question on whatever is narrower than float32.
+
+    What is multiplied in 8 bits is, like all else, computed in the type of 16 bits that most arrays have.
+    """
+    halves = {of.name: of.count for of in sight.step.floats if of.name in ("bf16", "f16")}
+    eight, half = {ELEMENT_TYPES[dtype] for dtype in rounded}, max(halves, key=lambda name: halves[name], default="")
+    kinds = [half if kind in eight else kind for kind in sight.step.products]
     narrower = [each for each in COMPUTE_TYPES.items() if each[0] != "float32"]
     narrow, mixed = next((each for each in narrower if kinds.count(each[1]) * 2 > len(kinds)), ("float32", ""))
-    questions = [f"{kinds.count(mixed)} of {len(kinds)} products multiply {narrow}"] if mixed else []
+    eighths = " or 8 bits" if eight else ""
+    told = [f"{kinds.count(mixed)} of {len(kinds)} products multiply {narrow}{eighths}"] if mixed else []
+    questions = [Question("compute_dtype", f"{each}: intended?") for each in told]
     wide = sum(seen.count for seen in sight.step.floats if seen.bits == WIDE)
     for seen in sight.step.floats:
         if seen.bits < WIDE and seen.name != mixed:
-            questions.append(f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}")
-    return narrow, tuple(Question("compute_dtype", f"{told}: intended?") for told in questions)
+            about = "quantised" if seen.name in eight and mixed else "compute_dtype"
+            arrays = f"{seen.name} in {seen.count:,} arrays, float32 in {wide:,}, first in {seen.first}"
+            questions.append(Question(about, f"{arrays}: intended?"))
+    return narrow, tuple(questions)
 
 
 def kept_in(sight: Sight) -> tuple[dict[str, str], tuple[Question, ...]]:

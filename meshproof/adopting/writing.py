@@ -6,6 +6,7 @@ import difflib
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from meshproof.adopting.adapter import spelled_spec
 from meshproof.adopting.contracts import Adoption
@@ -14,7 +15,7 @@ from meshproof.contract import Communication, Contract
 
 WIDTH = 120
 LAYOUTS = ("parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed")
-FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "dtypes", "rematerialises")
+FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "quantised", "dtypes", "rematerialises")
 
 
 def render(adoption: Adoption, module: str) -> str:
@@ -95,8 +96,15 @@ def _contract(contract: Contract, questions: Sequence[Question]) -> Iterator[str
             comma = "," if len(value) == 1 else ""
             yield from _entries(f"    {field}=(", [communication(line) for line in value], f"{comma})")
         else:
-            yield f"    {field}={json.dumps(value) if isinstance(value, str | dict) else value},"
+            yield f"    {field}={spelled(value)},"
     yield ")"
+
+
+def spelled(value: Any) -> str:
+    """A flag in Python, its strings between double quotes."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(json.dumps, value))}{',' if len(value) == 1 else ''})"
+    return json.dumps(value) if isinstance(value, str | dict) else str(value)
 
 
 def _entries(head: str, entries: list[str], tail: str) -> Iterator[str]:

@@ -14,7 +14,9 @@ from jax.sharding import Mesh
 
 from meshproof.contract.promises import (
     COMPUTE_TYPES,
+    EIGHT_BITS,
     ELEMENT_TYPES,
+    HALVES,
     Communication,
     Contract,
     Operation,
@@ -26,7 +28,9 @@ from meshproof.contract.proposal import Proposal
 
 __all__ = [
     "COMPUTE_TYPES",
+    "EIGHT_BITS",
     "ELEMENT_TYPES",
+    "HALVES",
     "Batch",
     "Communication",
     "Contract",

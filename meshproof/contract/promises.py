@@ -17,6 +17,9 @@ COMPUTE_TYPES = {"float32": "f32", "tensorfloat32": "tf32", "bfloat16": "bf16", 
 """What a strategy may declare to compute in, and what a program calls it. ``tensorfloat32`` is a precision of float32's
 products, and no dtype."""
 
+HALVES = ("bfloat16", "float16")
+"""Those of 16 bits."""
+
 ELEMENT_TYPES = {
     "float32": "f32",
     "bfloat16": "bf16",
@@ -27,6 +30,9 @@ ELEMENT_TYPES = {
     "int8": "s8",
 }
 """What a contract may say that is kept, or moves: JAX's name of a dtype, and that in a compiled program."""
+
+EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
+"""What values may be rounded to before they are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,12 @@ class Contract:
     ``compute_dtype`` is that of products and activations, while parameters, optimizer state, auxiliary state, gradients
     and loss are float32, but where ``dtypes`` says otherwise: it maps patterns of ``PART/PATH`` (``parameters/*``) to
     what leaves are kept in. Of ``tensorfloat32`` activations are float32, and products may drop the last 13 bits of
-    what they multiply, on devices that do. A parameter that is kept in less, and that training changes, is the rounding
-    of a float32 master in the optimizer or auxiliary state. ``memory`` maps such patterns to JAX's memory kinds
-    (``pinned_host``), for leaves that are not kept in the device's own. ``best_on_wire``: compilers of every target
-    send no more bytes for the step's collectives than they must (COM-13). ``overlap`` is the least share of these bytes
-    with a product behind them, by the schedule of any target that only compiles (COM-12).
+    what they multiply, on devices that do. ``quantised`` are the types of 8 bits (`EIGHT_BITS`) that a step of a
+    strategy in 16 bits rounds values to before it multiplies them. A parameter that is kept in less, and that training
+    changes, is the rounding of a float32 master in the optimizer or auxiliary state. ``memory`` maps such patterns to
+    JAX's memory kinds (``pinned_host``), for leaves that are not kept in the device's own. ``best_on_wire``: compilers
+    of every target send no more bytes for the step's collectives than they must (COM-13). ``overlap`` is the least
+    share of these bytes with a product behind them, by the schedule of any target that only compiles (COM-12).
 
     Where a parameter or a gradient is cast is left open, so it may move in either dtype, as ``step`` lists it.
     ``rematerialises``: the backward pass recomputes activations that the forward pass did not keep. ``spared`` is the
@@ -98,6 +105,7 @@ class Contract:
     mask: str | None = None
     routed: bool = False
     compute_dtype: str = "float32"
+    quantised: tuple[str, ...] = ()
     rematerialises: bool = False
     spared: int | None = None
     auxiliary: Mapping[str, PartitionSpec] | None = None
@@ -107,9 +115,18 @@ class Contract:
     overlap: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises ``TypeError`` for no layout or budget line, ``ValueError`` for an unknown word of any kind."""
+        """Raises ``TypeError`` for no layout, budget line or tuple, ``ValueError`` for an unknown word of any kind."""
         if self.compute_dtype not in COMPUTE_TYPES:
             raise ValueError(f"Contract.compute_dtype is {self.compute_dtype!r}; expected one of {(*COMPUTE_TYPES,)}")
+        if isinstance(self.quantised, str):
+            raise TypeError(f"Contract.quantised is {self.quantised!r}; expected a tuple of such names")
+        if unknown := [each for each in self.quantised if each not in EIGHT_BITS]:
+            raise ValueError(f"Contract.quantised has {unknown[0]!r}; expected {EIGHT_BITS}, or some of these")
+        if self.quantised and self.compute_dtype not in HALVES:
+            raise ValueError(
+                f"Contract.quantised beside compute_dtype {self.compute_dtype!r}; expected one of {HALVES} there: a "
+                f"value near the middle of two of 8 bits is rounded to either, which the bound of 16 bits allows"
+            )
         if self.overlap is not None and not 0 <= self.overlap <= 1:
             raise ValueError(f"Contract.overlap is {self.overlap!r}; expected a share from 0 to 1")
         if self.evaluations < 1:

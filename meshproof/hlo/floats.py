@@ -24,6 +24,9 @@ SUMMING = frozenset(
 )
 """What adds many numbers up, where few digits do harm. The others convert, move, or take number by number."""
 
+PRODUCTS = frozenset(("dot", "ragged-dot", "convolution"))
+"""Of these what multiplies first: it may take in few digits, and add up in more."""
+
 _FLOAT = re.compile(r"[bt]?f(\d+)")
 _PRODUCT = re.compile(r"\balgorithm=dot_([bt]?f\d+)_")
 _ROUNDED = re.compile(r"\bexponent_bits=(\d+), mantissa_bits=(\d+)")
@@ -35,7 +38,8 @@ _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 class Float:
     """A type of ``bits``, in ``count`` arrays of more than one element, and where the ``first`` of them is made.
 
-    ``summed`` is the number of products, sums and scatters that make or read it, where it has fewer bits than float32.
+    ``summed`` is the number of products, sums and scatters that make or read it, where it has fewer bits than float32;
+    ``multiplied`` is that of the products among them that only read it.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Float:
     count: int
     first: str
     summed: int = 0
+    multiplied: int = 0
 
 
 def floats(text: str) -> tuple[Float, ...]:
@@ -57,7 +62,7 @@ def floats(text: str) -> tuple[Float, ...]:
         for kind in dict.fromkeys(_types(instruction)):
             found.setdefault(kind, []).append(instruction)
     return tuple(
-        Float(name, bits, len(made), _place(text, made), _summed(name, instructions) if bits < SINGLE else 0)
+        Float(name, bits, len(made), _place(text, made), *(_summed(name, instructions) if bits < SINGLE else ()))
         for (bits, name), made in sorted(found.items())
     )
 
@@ -111,12 +116,16 @@ def _operand(product: Instruction) -> str:
     return "tf32" if dtype == "f32" and asked and asked[1] == "high" else dtype
 
 
-def _summed(name: str, instructions: Iterable[Instruction]) -> int:
-    summing = (instruction for instruction in instructions if instruction.opcode in SUMMING)
-    return sum(
-        any(name == of for each in (instruction, *instruction.operands) for _, of in _types(each))
-        for instruction in summing
-    )
+def _summed(name: str, instructions: Iterable[Instruction]) -> tuple[int, int]:
+    """How many add up what has a type, or make it so; and how many of these are products that only read it."""
+
+    def has(instruction: Instruction) -> bool:
+        return any(name == of for _, of in _types(instruction))
+
+    making = [each for each in instructions if each.opcode in SUMMING and has(each)]
+    reading = [each for each in instructions if each.opcode in SUMMING and any(map(has, each.operands))]
+    only = [each for each in reading if each not in making]
+    return len(making) + len(only), sum(each.opcode in PRODUCTS for each in only)
 
 
 def _types(instruction: Instruction) -> Iterator[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from . import (
     contexts,
+    eight_bits,
     equinox_trainers,
     evaluations,
     idioms,
@@ -28,6 +29,7 @@ FAMILIES = (
     equinox_trainers,
     evaluations,
     linen,
+    eight_bits,
     nnx_trainers,
     owners,
     plateaus,

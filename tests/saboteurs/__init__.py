@@ -22,6 +22,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     drawing_keys,
     drawing_noise,
     drawing_rows,
+    eight_bits,
     evaluating,
     evaluations,
     experts,

@@ -63,6 +63,17 @@ def test_what_is_written_is_green(tmp_path, trainer, least):
     assert failed == 0 and proved >= least, said
 
 
+@pytest.mark.thorough
+def test_what_is_rounded_to_eight_bits_is_promised_and_asked(tmp_path):
+    """Types by the words of a contract, with a question each."""
+    adopted = meshproof(tmp_path, "adopt", "tests.healthy.eight_bits:Scaled", "--output", "mine.py")
+    assert adopted.returncode == 0, adopted.stderr
+    assert "? compute_dtype: 5 of 5 products multiply bfloat16 or 8 bits: intended?" in adopted.stdout
+    assert [f"? quantised: {name} in" in adopted.stdout for name in ("f8e4m3fn", "f8e5m2")] == [True, True]
+    contract = written(tmp_path / "mine.py")
+    assert (contract.compute_dtype, contract.quantised) == ("bfloat16", ("float8_e4m3fn", "float8_e5m2"))
+
+
 @pytest.mark.every_stack
 def test_the_loop_of_the_page_is_what_it_declares(tmp_path):
     """docs/adapters/optax_loop.py, adopted, promises what it declares itself."""

@@ -75,6 +75,18 @@ def test_products_and_sums_are_counted():
     assert read(half, ROWS)["bf16"].summed == 1
 
 
+def test_products_that_only_read_a_type_add_up_in_another():
+    """Those that make it, and sums in it, are not among them."""
+
+    def counts(function):
+        seen = read(function, jnp.ones((4, 4), jnp.bfloat16))["bf16"]
+        return seen.summed, seen.multiplied
+
+    assert counts(lambda x: jnp.dot(x, x, preferred_element_type=jnp.float32)) == (1, 1)
+    assert counts(lambda x: jnp.dot(x, x)) == (1, 0)
+    assert counts(lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (0,))) == (1, 0)
+
+
 @pytest.mark.parametrize("precision", ["high", "tensorfloat32"])
 def test_products_tell_what_they_ask_for(precision):
     """In the backward pass too, and each in its place; a product at another precision, or of bfloat16, does not."""

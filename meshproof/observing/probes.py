@@ -48,6 +48,11 @@ BY_ULPS = 16.0
 not feel one ulp; on a mesh its gradients are summed in another order all the same. Of 1,470 runs of 49 healthy trainers
 ten were failed without this and without `Probe.by_length`."""
 
+BY_MORE_ULPS = LONGER**2
+"""By how much short inputs are moved: those of two layers. What is near 1 however short they are, as the chances of a
+class behind a softmax, does not feel one ulp of theirs, and is rounded all the same; the gradient of an entropy is what
+is left of its digits when their mean is taken away."""
+
 FASTER = 100.0
 """Factor of the rates that a state shows: a decay of 1e-5 is then above rounding."""
 
@@ -89,7 +94,7 @@ def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any
         yield Probe(f"rates times {FASTER:g}", parameters, several[:3], 1, faster)
     mask = {path: value for path, value in several[0].items() if path == case.contract.mask}
     single = {path: value for path, value in parameters.items() if value.size == 1}
-    for factor, ulps, how in ((LONGER, BY_ULPS, f"{LONGER:g}"), (1 / LONGER, 1.0, f"1/{LONGER:g}")):
+    for factor, ulps, how in ((LONGER, BY_ULPS, f"{LONGER:g}"), (1 / LONGER, BY_MORE_ULPS, f"1/{LONGER:g}")):
         batch, held = times(several[0], factor) | mask, times(parameters, factor) | single
         yield Probe(f"parameters and inputs times {how}", held, (batch,), by_length=True, ulps=ulps)
     if any(map(is_float, several[0].values())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -122,6 +123,24 @@ def deviations(
         of(true.gradients, [draw.gradients for draw in draws], 1),
         tuple(of_step(step, others, number) for number, (step, others) in enumerate(by_step, 1)),
     )
+
+
+def of_changes(by: Trajectory, true: Trajectory, before: Leaves, roundings: int, width: float) -> Trajectory:
+    """The deviations where the parameters of a step are the sizes of their changes, by ``PATH, WHICH SIZE,``.
+
+    A change is known as well as the parameter is kept that has it: ``roundings`` of the largest element, ``width``
+    times, are in each.
+    """
+
+    def unit(name: str, change: np.ndarray) -> np.ndarray:
+        held = before[name.partition(", ")[0]].astype(np.float64)
+        return width * np.sqrt(roundings / 12) * ulp(np.abs(held).max(initial=0) + change, "float32")
+
+    def of_step(deviations: Step, step: Step) -> Step:
+        held = deviations.parameters.items()
+        return replace(deviations, parameters={at: np.hypot(is_, unit(at, step.parameters[at])) for at, is_ in held})
+
+    return replace(by, steps=tuple(map(of_step, by.steps, true.steps)))
 
 
 def deviation(true: Any, draws: Sequence[Any], roundings: int, dtype: str = "float32") -> np.ndarray:

@@ -48,7 +48,7 @@ from meshproof.observing.members import canonical, loss_of, scalar, state_and_me
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
-from meshproof.observing.rounding import as_held, deviations, is_float, moved, widened
+from meshproof.observing.rounding import as_held, deviations, is_float, moved, of_changes, widened
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import OTHER, Pieces, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import array_leaves, host
@@ -202,7 +202,10 @@ class OneDevice:
             with jax.enable_x64(True):
                 true = self.train(self.in_double, in_float64(probe))
         compared = 2 if self.in_double is None else 1
-        return ReferenceTrajectory(true, deviations(true, runs, self.case.devices, dtype, width, compared))
+        by = deviations(true, runs, self.case.devices, dtype, width, compared)
+        if probe.by_length:
+            by = of_changes(by, true, probe.parameters, compared * self.case.devices, width)
+        return ReferenceTrajectory(true, by)
 
     def probed(self) -> Iterator[tuple[str, ReferenceTrajectory]]:
         """The numbers of every probe. One that the trainer refuses on one device, as of an example that is not finite,

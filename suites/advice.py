@@ -9,7 +9,7 @@ from math import prod
 from meshproof.contract import spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import NORMS, SCALARS, Traffic
+from meshproof.measures.traffic import SCALARS, Traffic, norms_allowed
 from meshproof.observing.observation import Observation
 
 REDUCTIONS = ("all-reduce", "reduce-scatter")
@@ -125,12 +125,13 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
             "layers, gather each in the body, not all before it, and constrain gradients to the layout at rest"
         )
     alike = [leaf.path for leaf in leaves if excess in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
-    if operation in REDUCTIONS and excess % 4 == 0 and excess <= NORMS * len(leaves) and not alike:
+    norms = norms_allowed(((leaf.shape, leaf.declared or ()) for leaf in leaves), axes)
+    if operation in REDUCTIONS and excess % 4 == 0 and excess <= norms and not alike:
         listed = f"if that is it, list Communication({operation!r}, {axes}, 'metrics', {excess})"
         if sharding.intersection(axes):
             return (
-                f"norms of sharded gradients reduce 4 bytes for each of them over each axis (clip_by_global_norm), or "
-                f"16 (LAMB): {listed}"
+                f"norms of sharded gradients reduce 4 bytes for each of them over each axis (clip_by_global_norm), 16 "
+                f"(LAMB), or 8 for each of their units (adaptive_grad_clip): {listed}"
             )
         if repeated := uses(excess, leaves):
             return f"as much as {repeated}: {often(over, axes)}"

@@ -32,7 +32,7 @@ from meshproof.adopting.traffic import (
     vectors,
 )
 from meshproof.contract import Communication, Payload, spec_axes
-from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed
+from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed, norms_allowed
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
         seen = [each for each in seen if each.lane not in stray]
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     metrics, first = (sum(each.bytes for each in of if each.lane[2] == "metrics") for of in (seen, forward or ()))
-    passes = 1 + sight.step.rematerialises
-    if metrics > metrics_allowed(first, passes, microbatches, len(layouts.parameters)):
+    norms = norms_allowed(((leaf.shape, leaf.spec) for leaf in layouts.parameters.values()), batch_axes)
+    if metrics > metrics_allowed(first, 1 + sight.step.rematerialises, microbatches, norms):
         questions.append(Question("step", f"{metrics:,} bytes of metrics are reduced in a step: intended?"))
     return Budget(
         forward=None if forward is None else lines(forward),

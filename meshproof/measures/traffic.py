@@ -16,8 +16,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
+from typing import Any
 
-from meshproof.contract import ELEMENT_TYPES, Communication
+from meshproof.contract import ELEMENT_TYPES, Communication, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.verdicts import unequal
 
@@ -44,14 +46,28 @@ Lane = tuple[str, tuple[str, ...]]
 """A logical operation and the mesh axes that it runs over."""
 
 
-def metrics_allowed(forward: int, passes: int, microbatches: int, parameters: int) -> int:
+UNIT_NORMS = 8
+"""Bytes of norms for each unit of a parameter whose other dimensions are split: of its weights and of their gradient,
+as adaptive gradient clipping compares the two (optax.adaptive_grad_clip)."""
+
+
+def norms_allowed(parameters: Iterable[tuple[tuple[int, ...], Iterable[Any]]], axes: Iterable[str]) -> int:
+    """Bytes of norms that a step may reduce over axes, of parameters by their shapes and layouts."""
+    total, over = 0, {*axes}
+    for shape, spec in parameters:
+        split = [size for size, entry in zip(shape, spec, strict=False) if over.intersection(spec_axes([entry]))]
+        total += NORMS + (UNIT_NORMS * prod(shape) // prod(split) if split else 0)
+    return total
+
+
+def metrics_allowed(forward: int, passes: int, microbatches: int, norms: int) -> int:
     """Bytes of metrics that a step may reduce over an axis: what the forward pass reduces there, in each of its passes
-    and microbatches, or scalars where those are more; and norms of so many parameters.
+    and microbatches, or scalars where those are more; and norms.
 
     No gradient is in a forward pass: what that reduces over an axis of the batch is taken of the whole batch, as each
     expert's share of it for a balancing loss.
     """
-    return max(SCALARS, passes * forward) * microbatches + NORMS * parameters
+    return max(SCALARS, passes * forward) * microbatches + norms
 
 
 def between_examples(

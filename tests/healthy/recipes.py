@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import PartitionSpec as P
 
 from .trainer import LOSS, Functional, moves
 
@@ -131,7 +132,44 @@ class Uncertain(DataParallel):
         return jnp.sum(jnp.exp(-w["doubt"])) * super().mean_loss(w, batch) + jnp.sum(w["doubt"])
 
 
+class Diverse(DataParallel):
+    """Asks that all rows together use all of its codes: the entropy of a mean. Its gradient is what little the chances
+    of short inputs are apart."""
+
+    name, model = "diverse_codes", "codes"
+    shapes = {"hidden": (16, 32), "out": (32, 12), "code": (12, 8)}
+    optimizer = optax.adam(1e-3)
+    forward_moves = (moves("all-reduce", "metrics", (12,)), LOSS)
+    step_moves = (moves("all-reduce", "gradients", *shapes.values()), *forward_moves, LOSS)
+
+    def mean_loss(self, w, batch):
+        """Of all devices."""
+        return self.on_each(self.local_loss)(w, batch)
+
+    def value_and_gradients(self, w, batch):
+        """Of each device's rows, then the mean."""
+        return self.on_each(jax.value_and_grad(self.local_loss))(w, batch)
+
+    def on_each(self, function):
+        """The mean of what each device makes of its rows and of parameters that are its own."""
+
+        def local(w, batch):
+            return jax.lax.pmean(function(jax.lax.pcast(w, "data", to="varying"), batch), "data")
+
+        return jax.shard_map(local, mesh=self.mesh, in_specs=(P(), self.rows), out_specs=P())
+
+    def local_loss(self, w, batch):
+        """Chances, which are float32 whatever the rest is, are averaged over all rows, and not their entropies."""
+        chances = jax.nn.softmax((jnp.tanh(batch["x"] @ w["hidden"]) @ w["out"]).astype(jnp.float32))
+        used = self.mean(chances.mean(0))
+        return jnp.mean((chances @ w["code"] - batch["y"]) ** 2) + 0.1 * jnp.sum(used * jnp.log(used))
+
+    def mean(self, chances):
+        """Of all devices."""
+        return jax.lax.pmean(chances, "data")
+
+
 def strategies():
     """All of them."""
-    kinds = (Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated, Uncertain)
+    kinds = (Diverse, Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated, Uncertain)
     return [*(kind() for kind in kinds), Classifies(seed=38)]

@@ -68,6 +68,14 @@ class Lamb(FSDP):
     step_moves = (*FSDP.step_moves[:3], moves("all-reduce", "metrics", (8,)))
 
 
+class UnitClip(FSDP):
+    """Holds each unit's gradient to a share of its weights: two norms of each column, whose rows are split."""
+
+    name = "fsdp_unit_clip"
+    optimizer = optax.chain(optax.adaptive_grad_clip(1e-2), optax.adamw(1e-2))
+    step_moves = (*FSDP.step_moves[:3], moves("all-reduce", "metrics", (32 + 8,), times=2))
+
+
 def whitened(decay=0.9):
     """Divides each gradient by one and an average of its columns' products, to first order: half a Shampoo."""
 
@@ -219,6 +227,7 @@ def strategies():
             Zero1,
             FSDP,
             Lamb,
+            UnitClip,
             Whitened,
             Model,
             Deep,

@@ -17,6 +17,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     communication,
     contexts,
     derivations,
+    diverse,
     drawing,
     drawing_in_loops,
     drawing_keys,

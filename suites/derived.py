@@ -90,7 +90,9 @@ class Theory:
         """A sentence for each axis over which gradients are not reduce-scattered once."""
         for axis in data_axes(self.case):
             pieces = [(one.bytes, one.scattered) for one in self.parameters if axis in one.scattered]
-            yield from self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces)
+            hint = "" if pieces else "; of gradients that a step scatters, declare the shards (ZeRO-2), not the whole"
+            for told in self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces):
+                yield f"{told}{hint}"
         whole = [(one.bytes, one.scattered) for one in self.parameters]
         yield from self.detour("gradients", "scattered", "reduce-scatter", whole)
 

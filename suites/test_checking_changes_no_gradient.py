@@ -2,8 +2,9 @@
 
 import pytest
 
-from meshproof.measures.numerics import VACUOUS_IN, cancelled
+from meshproof.measures.numerics import VACUOUS_IN
 from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.measures.trajectories import cancelled
 
 
 @pytest.mark.clause("NUM-7", applies=lambda case: case.contract.explicit and not case.contract.device_dimension)

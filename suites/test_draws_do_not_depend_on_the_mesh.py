@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import leaves, spec_axes
-from meshproof.measures.numerics import MULTIPLE, agree, cancelled, norm
+from meshproof.measures.numerics import MULTIPLE, agree, norm
+from meshproof.measures.trajectories import cancelled
 from meshproof.observing.draws import alike
 from meshproof.observing.key_streams import again, alike_in_rows, drawn_twice, left_behind, moves_on
 from meshproof.observing.seen import NotSupported

@@ -7,7 +7,8 @@ import pytest
 
 from meshproof.cases import has_member
 from meshproof.contract import leaves
-from meshproof.measures.numerics import VACUOUS, cancelled, finite, judge_trajectory
+from meshproof.measures.numerics import VACUOUS, finite
+from meshproof.measures.trajectories import cancelled, judge_trajectory
 
 from .applicability import in_float32
 from .metrics import judged
@@ -36,7 +37,7 @@ def test_everything_is_finite(case, observation, judge):
 def test_bounds_are_small(truth, judge):
     """A bound MUST NOT exceed 1e-2 of the signal that it judges. (But for a parameter whose gradient is 0 up to
     rounding, as that of a bias that a softmax or a norm takes out again: that bound is held against the other
-    gradients.)"""
+    gradients. And for one number that an optimizer keeps beside moments, which may be a sum whose terms cancel.)"""
     records = [record for verdict in judge_trajectory(truth.value, truth) for record in verdict.records]
     endings = tuple(f"/{path}" for path in cancelled(truth))
     for record in records:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from meshproof.measures.numerics import cancelled
 from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.measures.trajectories import cancelled
 
 from .applicability import both, distributed, in_float32
 

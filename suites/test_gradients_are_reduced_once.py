@@ -41,10 +41,15 @@ def hold_metrics(case, observation, judge, line):
     contract, leaves = case.contract, judge.see(observation.start.layouts.parameters)
     norms = norms_allowed(((leaf.shape, leaf.declared or ()) for leaf in leaves), line.axes)
     alike = [other for other in contract.forward or () if (other.payload, other.axes) == (line.payload, line.axes)]
-    forward, passes = sum(other.bytes for other in alike), (1 + contract.rematerialises) * contract.evaluations
+    forward, passes = sum(other.bytes for other in alike), (2 + contract.rematerialises) * contract.evaluations
     allowed = metrics_allowed(forward, passes, contract.microbatches, norms)
-    source = f"scalars: {SCALARS} bytes per microbatch, or the {forward} bytes of metrics in the budget of the forward "
-    source += f"pass; and {norms} of norms, by the number of parameters, and of units of those that are split there"
+    source = (
+        f"scalars: {SCALARS} bytes per microbatch, or {passes} times the {forward} of metrics in the budget of the "
+    )
+    source += f"forward pass, for what is taken of a batch has a gradient; and {norms} of norms, of each parameter and "
+    source += "of units of those that are split there"
+    if kept := {leaf.path for leaf in running(observation, judge, "optimizer_state") if leaf.shape}:
+        source += f"; what an optimizer keeps beside moments, as {min(kept)}, is `statistics`"
     judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", f"{source}; budget: {line}")
 
 

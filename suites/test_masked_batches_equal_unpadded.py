@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Trajectory
-from meshproof.measures.numerics import VACUOUS_IN, judge_trajectory
+from meshproof.measures.numerics import VACUOUS_IN
+from meshproof.measures.trajectories import judge_trajectory
 from meshproof.observing.seen import NotSupported
 
 from .applicability import both, distributed, masks, own_judge, splits, unless

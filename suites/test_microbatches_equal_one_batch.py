@@ -2,7 +2,8 @@
 
 import pytest
 
-from meshproof.measures.numerics import VACUOUS_IN, agree, cancelled
+from meshproof.measures.numerics import VACUOUS_IN, agree
+from meshproof.measures.trajectories import cancelled
 
 from .applicability import accumulates
 from .twins import agree_steps, unaccumulated

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Trajectory, leaves
-from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss, judge_trajectory
+from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss
+from meshproof.measures.trajectories import judge_trajectory
 
 from .applicability import brings_truth, mixed
 

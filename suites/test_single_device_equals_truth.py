@@ -3,8 +3,8 @@
 import pytest
 
 from meshproof.contract import Trajectory
-from meshproof.measures.numerics import cancelled, judge_trajectory
 from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.measures.trajectories import cancelled, judge_trajectory
 
 from .applicability import both, in_float32, on_one_device
 

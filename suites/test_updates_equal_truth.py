@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from meshproof.measures.numerics import cancelled, is_integer
+from meshproof.measures.numerics import is_integer
 from meshproof.measures.numerics import judge as judge_leaves
+from meshproof.measures.trajectories import cancelled
 from meshproof.observing.seen import NotExercised, NotSupported
 
 from .applicability import both, distributed, in_float32, keeps_auxiliary

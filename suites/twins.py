@@ -11,7 +11,8 @@ import numpy as np
 from meshproof.cases import Case, has_member
 from meshproof.contract import ReferenceTrajectory, Step, leaves
 from meshproof.judging.judge import Judge
-from meshproof.measures.numerics import VACUOUS, Verdict, agree, cancelled
+from meshproof.measures.numerics import VACUOUS, Verdict, agree
+from meshproof.measures.trajectories import cancelled
 from meshproof.observing.brought_truth import digest
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import NotSupported

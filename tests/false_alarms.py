@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from meshproof.cases import Case
 from meshproof.contract import ReferenceTrajectory, Step, Trajectory
 from meshproof.files import insert, replace_text
-from meshproof.measures.numerics import judge_trajectory
+from meshproof.measures.trajectories import judge_trajectory
 from meshproof.observing.rounding import as_held
 from meshproof.observing.single_device_truth import DRAWS, OneDevice
 from meshproof.observing.state import host

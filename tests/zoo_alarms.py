@@ -23,7 +23,8 @@ import numpy as np
 from meshproof.cases import Case
 from meshproof.contract import ReferenceTrajectory, Trajectory
 from meshproof.files import insert, replace_text
-from meshproof.measures.numerics import VACUOUS_IN, judge, judge_trajectory, pair, within
+from meshproof.measures.numerics import VACUOUS_IN, judge, pair, within
+from meshproof.measures.trajectories import judge_trajectory
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.members import canonical
 from meshproof.observing.probes import probes, run

@@ -91,7 +91,7 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     metrics, first = (sum(each.bytes for each in of if each.lane[2] == "metrics") for of in (seen, forward or ()))
     norms = norms_allowed(((leaf.shape, leaf.spec) for leaf in layouts.parameters.values()), batch_axes)
-    if metrics > metrics_allowed(first, 1 + sight.step.rematerialises, microbatches, norms):
+    if metrics > metrics_allowed(first, 2 + sight.step.rematerialises, microbatches, norms):
         questions.append(Question("step", f"{metrics:,} bytes of metrics are reduced in a step: intended?"))
     return Budget(
         forward=None if forward is None else lines(forward),

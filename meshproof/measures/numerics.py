@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory
+from meshproof.contract import Leaves
 from meshproof.measures.verdicts import Failure, LeafRecord, Verdict, ratio
 
 MULTIPLE = 6.0
@@ -65,60 +65,9 @@ def judge(
     return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous, cancelled))
 
 
-def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
-    """The parameters whose gradient is 0 but for rounding, as that of a bias that a softmax or a norm takes out again.
-
-    In float32 such a gradient is what other terms leave when they cancel. Its bound exceeds its value, but is no more
-    than `VACUOUS` of what as many elements of all gradients have. Where no gradients are shown, the same is asked of
-    each tree of moments and of the parameters, after the first step.
-    """
-    true, rounding = reference.value, reference.rounding
-    if true.gradients:
-        return _cancelled(true.gradients, rounding.gradients)
-    step, by = true.steps[0], rounding.steps[0]
-    trees = {"": {path: (value, by.parameters[path]) for path, value in step.parameters.items()}}
-    for path, value in step.optimizer_state.items():
-        if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
-            trees.setdefault(path.removesuffix(of), {})[of] = (value, by.optimizer_state[path])
-    pairs = ([{path: pair[side] for path, pair in tree.items()} for side in (0, 1)] for tree in trees.values())
-    return frozenset().union(*(_cancelled(*each) for each in pairs))
-
-
-def _cancelled(true: Leaves, rounding: Leaves) -> frozenset[str]:
-    elements = sum(np.size(value) for value in true.values())
-    squares = sum(norm(real(value)) ** 2 for value in true.values())
-
-    def cancels(path: str, value: np.ndarray) -> bool:
-        allowed = MULTIPLE * norm(real(rounding[path]))
-        return norm(real(value)) < allowed <= VACUOUS * sqrt(squares * np.size(value) / elements)
-
-    return frozenset(path for path, value in true.items() if cancels(path, value))
-
-
 def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
     """A scalar against truth, as `judge` judges a leaf."""
     return judge({"loss": observed}, {"loss": np.asarray(truth)}, {"loss": np.asarray(rounding)}, part, vacuous)
-
-
-def judge_trajectory(
-    observed: Trajectory, reference: ReferenceTrajectory, vacuous: float = VACUOUS
-) -> tuple[Verdict, ...]:
-    """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
-
-    First the gradients of step 1, then for each step the loss, the optimizer state, if any is kept, and the parameters.
-    Raises ``ValueError`` if the numbers of steps differ.
-    """
-    true, rounding, zero = reference.value, reference.rounding, cancelled(reference)
-    if len(observed.steps) != len(true.steps):
-        raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
-    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous, zero)]
-    for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
-        state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
-        verdicts.append(judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous))
-        if saw.optimizer_state or is_.optimizer_state:
-            verdicts.append(judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero))
-        verdicts.append(judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero))
-    return tuple(verdicts)
 
 
 def agree(

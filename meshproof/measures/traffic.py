@@ -61,8 +61,8 @@ def norms_allowed(parameters: Iterable[tuple[tuple[int, ...], Iterable[Any]]], a
 
 
 def metrics_allowed(forward: int, passes: int, microbatches: int, norms: int) -> int:
-    """Bytes of metrics that a step may reduce over an axis: what the forward pass reduces there, in each of its passes
-    and microbatches, or scalars where those are more; and norms.
+    """Bytes of metrics that a step may reduce over an axis: what the forward pass reduces there, in each pass, for what
+    is taken of the whole batch has a gradient, and of each microbatch, or scalars where those are more; and norms.
 
     No gradient is in a forward pass: what that reduces over an axis of the batch is taken of the whole batch, as each
     expert's share of it for a balancing loss.

@@ -48,10 +48,11 @@ BY_ULPS = 16.0
 not feel one ulp; on a mesh its gradients are summed in another order all the same. Of 1,470 runs of 49 healthy trainers
 ten were failed without this and without `Probe.by_length`."""
 
-BY_MORE_ULPS = LONGER**2
-"""By how much short inputs are moved: those of two layers. What is near 1 however short they are, as the chances of a
-class behind a softmax, does not feel one ulp of theirs, and is rounded all the same; the gradient of an entropy is what
-is left of its digits when their mean is taken away."""
+BY_MORE_ULPS = LONGER**3
+"""By how much short inputs are moved: what three layers take from them. A loss, or the chances of a class behind a
+softmax, are near what they are for any short inputs, do not feel one ulp of these, and are rounded all the same; the
+gradient of an entropy is what is left of such digits, and that of a difference of two losses as well. The probe asks
+for a factor that a clip has hidden, and no more."""
 
 FASTER = 100.0
 """Factor of the rates that a state shows: a decay of 1e-5 is then above rounding."""

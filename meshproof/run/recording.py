@@ -14,7 +14,7 @@ from meshproof.hlo.executions import product_of, sum_of
 from meshproof.hlo.schedule import overlap
 from meshproof.judging.records import Record
 from meshproof.measures.layout import mesh_axes
-from meshproof.measures.numerics import judge_trajectory
+from meshproof.measures.trajectories import judge_trajectory
 from meshproof.observing.brought_truth import digest
 from meshproof.observing.layouts import Layouts
 from meshproof.observing.observation import Observation, Outcome

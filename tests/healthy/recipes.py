@@ -44,6 +44,17 @@ class Muon(DataParallel):
     optimizer = optax.contrib.muon(1e-2)
 
 
+class Prodigy(DataParallel):
+    """Estimates how far it must go, by a sum whose terms nearly cancel in the first steps."""
+
+    name = "prodigy"
+    optimizer = optax.contrib.prodigy(1.0)
+
+    def start(self, parameters):
+        """The optimizer keeps those that it began with: a copy, for the step donates both."""
+        return super().start(parameters) | {"optimizer": self.optimizer.init(jax.tree.map(jnp.copy, parameters))}
+
+
 class Injected(DataParallel):
     """A rate that lives in the state, where a sweep can set it."""
 
@@ -171,5 +182,17 @@ class Diverse(DataParallel):
 
 def strategies():
     """All of them."""
-    kinds = (Diverse, Lion, Adafactor, ScheduleFree, Muon, Injected, Guarded, MaskedDecay, Accumulated, Uncertain)
+    kinds = (
+        Prodigy,
+        Diverse,
+        Lion,
+        Adafactor,
+        ScheduleFree,
+        Muon,
+        Injected,
+        Guarded,
+        MaskedDecay,
+        Accumulated,
+        Uncertain,
+    )
     return [*(kind() for kind in kinds), Classifies(seed=38)]

@@ -43,6 +43,31 @@ class Contrastive(Manual):
         return jax.lax.all_gather(part, "data", axis=1, tiled=True)
 
 
+class Decorrelated(DataParallel):
+    """Two views of each row, whose features are normalised over the batch and must not tell the same: nothing runs
+    along, and all that is reduced in the forward pass has a gradient."""
+
+    name, model = "decorrelated", "tower_of_views"
+    shapes = {"tower": (16, 8)}
+    means = moves("all-reduce", "metrics", (2, 8), times=3)
+    forward_moves = (means, moves("all-reduce", "metrics", (8, 8)))
+    step_moves = (moves("all-reduce", "gradients", *shapes.values()), *forward_moves, means)
+
+    def batch(self, draws):
+        """64 rows of two views."""
+        x = draws.normal(size=(64, 1, 16))
+        return {"x": x + 0.3 * draws.normal(size=(64, 2, 16))}
+
+    def mean_loss(self, w, batch):
+        """How far the correlation of the views is from the identity."""
+        z = self.normalised(jnp.tanh(batch["x"] @ w["tower"]))
+        return jnp.sum((z[:, 0].T @ z[:, 1] / len(z) - jnp.eye(8, dtype=z.dtype)) ** 2)
+
+    def normalised(self, z):
+        """By mean and variance of all rows."""
+        return (z - z.mean(0)) * jax.lax.rsqrt(z.var(0) + 1e-5)
+
+
 class Mixup(DataParallel):
     """Each row with another one, by an order that the loader draws."""
 
@@ -88,4 +113,4 @@ class ManifoldMixup(DataParallel):
 
 def strategies():
     """All of them."""
-    return [Contrastive(), Mixup(), ManifoldMixup()]
+    return [Contrastive(), Decorrelated(), Mixup(), ManifoldMixup()]

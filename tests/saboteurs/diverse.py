@@ -1,8 +1,11 @@
-"""Faults of a loss that is taken of a mean over all rows."""
+"""Faults of what is taken of all rows together, or of all parameters: means in a loss, an estimate of a distance."""
 
 from typing import Any
 
-from tests.healthy.recipes import Diverse
+import jax
+
+from tests.healthy.recipes import Diverse, Prodigy
+from tests.healthy.together import Decorrelated
 from tests.healthy.trainer import LOSS, moves
 from tests.saboteurs.planting import plant_stranger
 
@@ -19,4 +22,34 @@ class OwnEntropies(Diverse):
         return chances
 
 
+class OwnViews(Decorrelated):
+    """Features are normalised over the rows of each device."""
+
+    name = "views_normalised_by_device"
+    forward_moves = (moves("all-reduce", "metrics", (8, 8)),)
+    step_moves = (moves("all-reduce", "gradients", *Decorrelated.shapes.values()), *forward_moves)
+
+    def normalised(self, z: Any) -> Any:
+        """By groups of as many."""
+        groups = z.reshape(self.mesh.size, -1, *z.shape[1:])
+        apart = groups - groups.mean(1, keepdims=True)
+        return (apart * jax.lax.rsqrt(groups.var(1, keepdims=True) + 1e-5)).reshape(z.shape)
+
+
+class TwiceAsFar(Prodigy):
+    """The sum behind the distance is twice what it is, on the mesh."""
+
+    name = "distance_of_the_mesh"
+
+    def update(self, state: Any, batch: Any) -> Any:
+        """After each step."""
+        new, metrics = super().update(state, batch)
+        if self.mesh.size > 1:
+            kept = new["optimizer"]
+            new["optimizer"] = kept._replace(numerator_weighted=2 * kept.numerator_weighted)
+        return new, metrics
+
+
 plant_stranger(OwnEntropies(), "NUM-2", "NUM-4")
+plant_stranger(OwnViews(), "NUM-2", "NUM-4")
+plant_stranger(TwiceAsFar(), "NUM-3")

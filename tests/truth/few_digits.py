@@ -3,7 +3,8 @@
 import numpy as np
 
 from meshproof.contract import Step, Trajectory, leaves
-from meshproof.measures.numerics import VACUOUS_IN, judge_trajectory
+from meshproof.measures.numerics import VACUOUS_IN
+from meshproof.measures.trajectories import judge_trajectory
 
 F32 = np.float32
 

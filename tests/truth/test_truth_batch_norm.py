@@ -13,7 +13,8 @@ import pytest
 from flax import linen as nn
 
 from meshproof.contract import Step, Trajectory, leaves, nest
-from meshproof.measures.numerics import judge, judge_loss, judge_trajectory
+from meshproof.measures.numerics import judge, judge_loss
+from meshproof.measures.trajectories import judge_trajectory
 from reference_impl.truth import BatchNormCNNTruth
 from reference_impl.truth.batch_norm_cnn import EPSILON, MOMENTUM
 from tests.truth.finite_differences import check_gradients

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Step, Trajectory, leaves
-from meshproof.measures.numerics import judge, judge_trajectory
+from meshproof.measures.numerics import judge
+from meshproof.measures.trajectories import judge_trajectory
 from reference_impl.truth import Adam, AveragedMomentum, MLPTruth, Momentum
 
 F32 = np.float32

@@ -10,7 +10,8 @@ import pytest
 from flax import linen as nn
 
 from meshproof.contract import Step, Trajectory, leaves
-from meshproof.measures.numerics import judge, judge_trajectory
+from meshproof.measures.numerics import judge
+from meshproof.measures.trajectories import judge_trajectory
 from reference_impl.truth import CNNTruth
 from reference_impl.truth.cnn import largest, route, unwindowed, windows
 from reference_impl.truth.rounding import Rounded, exact

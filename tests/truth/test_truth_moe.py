@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Step, Trajectory, leaves, nest
-from meshproof.measures.numerics import judge, judge_trajectory
+from meshproof.measures.numerics import judge
+from meshproof.measures.trajectories import judge_trajectory
 from reference_impl.models.layout import Layout
 from reference_impl.models.moe import MoE
 from reference_impl.truth import MoETruth, Momentum

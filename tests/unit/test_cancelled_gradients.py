@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import ReferenceTrajectory, Step, Trajectory
-from meshproof.measures.numerics import agree, cancelled, judge, judge_trajectory
+from meshproof.measures.numerics import agree, judge
+from meshproof.measures.trajectories import cancelled, judge_trajectory
 from tests.unit.test_numerics import only_failure
 
 KEY = "attention/key/bias"
@@ -67,3 +68,17 @@ def test_a_gradient_as_uncertain_as_the_others_are_large_is_not_excused(deviatio
 def gradients(reference):
     """Of truth, and their deviations."""
     return reference.value.gradients, reference.rounding.gradients
+
+
+def test_one_number_beside_moments_may_be_a_sum_whose_terms_cancel():
+    """Its bound may exceed its value. One that has a parameter's name, or more elements, is judged as ever."""
+    value = {"w": np.ones(4)}
+    state = {"mu/w": np.ones(4), "distance": np.array(1e-9), "sums": np.full(2, 1e-9)}
+    rounding = {path: np.full(np.shape(leaf), 1e-9) for path, leaf in state.items()}
+    steps = [(Step(1.0, value, state),), (Step(1e-7, {"w": np.full(4, 1e-7)}, rounding),)]
+    reference = ReferenceTrajectory(*(Trajectory({}, step) for step in steps))
+    assert cancelled(reference) == {"distance"}
+    verdict = judge(state, state, rounding, cancelled=cancelled(reference))
+    assert [record.path for record in verdict.failures] == ["sums"]
+    far = judge(state | {"distance": np.array(1e-8)}, state, rounding, cancelled=cancelled(reference))
+    assert [record.path for record in far.failures] == ["distance", "sums"]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from meshproof.contract import ReferenceTrajectory, Step, Trajectory
-from meshproof.measures.numerics import MULTIPLE, agree, bitwise, judge, judge_loss, judge_trajectory
+from meshproof.measures.numerics import MULTIPLE, agree, bitwise, judge, judge_loss
+from meshproof.measures.trajectories import judge_trajectory
 
 TRUTH = {"dense_0/kernel": np.arange(1.0, 13).reshape(3, 4), "dense_0/bias": np.ones(4), "count": np.array(3, np.int32)}
 ROUNDING = {path: np.full(value.shape, 1e-6 if value.ndim else 0.0) for path, value in TRUTH.items()}

@@ -1,0 +1,66 @@
+"""The judge of a whole training, and what of it rounding alone decides."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory
+from meshproof.measures.numerics import MULTIPLE, VACUOUS, judge, judge_loss, norm, real
+from meshproof.measures.verdicts import Verdict
+
+
+def judge_trajectory(
+    observed: Trajectory, reference: ReferenceTrajectory, vacuous: float = VACUOUS
+) -> tuple[Verdict, ...]:
+    """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
+
+    First the gradients of step 1, then for each step the loss, the optimizer state, if any is kept, and the parameters.
+    Raises ``ValueError`` if the numbers of steps differ.
+    """
+    true, rounding, zero = reference.value, reference.rounding, cancelled(reference)
+    if len(observed.steps) != len(true.steps):
+        raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
+    verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous, zero)]
+    for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
+        state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
+        verdicts.append(judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous))
+        if saw.optimizer_state or is_.optimizer_state:
+            verdicts.append(judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero))
+        verdicts.append(judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero))
+    return tuple(verdicts)
+
+
+def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
+    """The parameters whose gradient is 0 but for rounding, and what an optimizer keeps in one number beside moments.
+
+    The gradient of a bias that a softmax or a norm takes out again is, in float32, what other terms leave when they
+    cancel. Its bound exceeds its value, but is no more than `VACUOUS` of what as many elements of all gradients have.
+    Where no gradients are shown, the same is asked of each tree of moments and of the parameters, after the first step.
+    One number, as the estimate of a distance by Prodigy, may be such a sum, too: parameters show what is made of it.
+    """
+    true, rounding = reference.value, reference.rounding
+    step, by = true.steps[0], rounding.steps[0]
+    trees = {"": {path: (value, by.parameters[path]) for path, value in step.parameters.items()}}
+    beside = set()
+    for path, value in step.optimizer_state.items():
+        if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
+            trees.setdefault(path.removesuffix(of), {})[of] = (value, by.optimizer_state[path])
+        elif np.size(value) == 1:
+            beside.add(path)
+    if true.gradients:
+        return frozenset(beside) | _cancelled(true.gradients, rounding.gradients)
+    pairs = ([{path: pair[side] for path, pair in tree.items()} for side in (0, 1)] for tree in trees.values())
+    return frozenset(beside).union(*(_cancelled(*each) for each in pairs))
+
+
+def _cancelled(true: Leaves, rounding: Leaves) -> frozenset[str]:
+    elements = sum(np.size(value) for value in true.values())
+    squares = sum(norm(real(value)) ** 2 for value in true.values())
+
+    def cancels(path: str, value: np.ndarray) -> bool:
+        allowed = MULTIPLE * norm(real(rounding[path]))
+        return norm(real(value)) < allowed <= VACUOUS * sqrt(squares * np.size(value) / elements)
+
+    return frozenset(path for path, value in true.items() if cancels(path, value))

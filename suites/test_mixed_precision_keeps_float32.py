@@ -7,7 +7,7 @@ from meshproof.contract import Trajectory, leaves
 from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss
 from meshproof.measures.trajectories import judge_trajectory
 
-from .applicability import brings_truth, mixed
+from .applicability import brings_truth, mixed, own_judge
 
 LEAST = 2.0**-8
 """The least share of its bound that a run in bfloat16 uses. Float32 uses 2⁻¹⁶ of what bfloat16 does."""
@@ -24,6 +24,11 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
     seen = Trajectory(judge.see(observation.gradients.values), judge.see(observation.training.steps))
     gradients, *rest = judge_trajectory(seen, truth, vacuous)
     judge.numbers([forward, gradients, *rest])
+    if own_judge(case) and (
+        bounds := {each.path: each.allowed / each.signal for each in gradients.records if each.signal}
+    ):
+        widest = max(bounds, key=lambda path: bounds[path])
+        judge.note(f"in {case.contract.compute_dtype} a gradient may be {bounds[widest]:.1%} off, as {widest}")
     narrow = case.contract.compute_dtype
     if brings_truth(case) and narrow != "tensorfloat32" and gradients.margin < LEAST:
         expected = f"expected errors of {narrow} compute, at least {LEAST:.2g} of the bound"

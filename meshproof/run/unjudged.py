@@ -43,22 +43,31 @@ def unjudged(records: Iterable[Record], strategies: Mapping[str, str], targets: 
     groups = ",".join(sorted({clause.partition("-")[0] for _, (clauses, _) in found for clause in clauses}, key=_place))
     lines = [f"NOT JUDGED, worst first (--require {groups} makes it a failure):"]
     for reason, (clauses, closed) in found[:MOST]:
-        shown = f"{min(closed)}{f' and {len(closed) - 1} more' if len(closed) > 1 else ''}"
-        lines.append(f"  {', '.join(sorted(clauses, key=_place))} of {shown}: {opened(reason)}")
+        lines.append(f"  {', '.join(sorted(clauses, key=_place))} of {_shown(closed)}: {opened(reason)}")
     if len(found) > MOST:
         lines.append(f"  and for {len(found) - MOST} more reasons: pytest's -rs has them all")
     return lines
 
 
-def unseen(own_judges: Collection[str]) -> list[str]:
-    """The line about what no clause can see of strategies whose truth is their own run on one device."""
-    if not own_judges:
-        return []
-    shown = f"{min(own_judges)}{f' and {len(own_judges) - 1} more' if len(own_judges) > 1 else ''}"
-    return [
-        f"NOT SEEN of {shown}, whose truth is its own run on one device: what that does wrong too, as a wrong epsilon "
-        f"or labels that are not shifted; a truth of other code sees it"
-    ]
+def unseen(own_judges: Collection[str], wide: Mapping[str, str]) -> list[str]:
+    """What no clause can see of strategies whose truth is their own run on one device, and of those with ``wide``
+    bounds, by what MIX-1 notes of them."""
+    lines = []
+    if own_judges:
+        lines.append(
+            f"NOT SEEN of {_shown(own_judges)}, whose truth is its own run on one device: what that does wrong too, as "
+            f"a wrong epsilon or labels that are not shifted; a truth of other code sees it"
+        )
+    if wide:
+        lines.append(
+            f"NOT SEEN of {_shown(wide)}: {wide[min(wide)]}; the same trainer in float32, listed as a strategy of its "
+            f"own, is held to less"
+        )
+    return lines
+
+
+def _shown(names: Collection[str]) -> str:
+    return f"{min(names)}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
 
 
 def opened(reason: str) -> str:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from meshproof.contract import Trajectory, leaves
-from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss
+from meshproof.measures import lengths
+from meshproof.measures.numerics import VACUOUS_IN, common_cause, is_integer, judge_loss
 from meshproof.measures.trajectories import judge_trajectory
+from meshproof.observing.seen import NotExercised
 
-from .applicability import brings_truth, mixed, own_judge
+from .applicability import both, brings_truth, mixed, own_judge
 
 LEAST = 2.0**-8
 """The least share of its bound that a run in bfloat16 uses. Float32 uses 2⁻¹⁶ of what bfloat16 does."""
@@ -24,15 +26,39 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
     seen = Trajectory(judge.see(observation.gradients.values), judge.see(observation.training.steps))
     gradients, *rest = judge_trajectory(seen, truth, vacuous)
     judge.numbers([forward, gradients, *rest])
-    if own_judge(case) and (
-        bounds := {each.path: each.allowed / each.signal for each in gradients.records if each.signal}
-    ):
+    bounds = {each.path: each.allowed / each.signal for each in gradients.records if each.signal}
+    if own_judge(case) and bounds:
         widest = max(bounds, key=lambda path: bounds[path])
-        judge.note(f"in {case.contract.compute_dtype} a gradient may be {bounds[widest]:.1%} off, as {widest}")
+        told = f"in {case.contract.compute_dtype} a gradient may be {bounds[widest]:.1%} off, as {widest}"
+        if known := truth.lengths.get(lengths.GRADIENTS):
+            told += f", and all of them {lengths.MULTIPLE * known[lengths.ALL]:.1%} too long or too short"
+        judge.note(told)
     narrow = case.contract.compute_dtype
     if brings_truth(case) and narrow != "tensorfloat32" and gradients.margin < LEAST:
         expected = f"expected errors of {narrow} compute, at least {LEAST:.2g} of the bound"
         judge.fail([f"gradients of step 1: {expected}, saw at most {gradients.margin:.2g}: this was float32"])
+
+
+@pytest.mark.clause("MIX-1", applies=both(mixed, own_judge))
+def test_gradients_are_as_long_as_on_one_device(observation, truth, judge):
+    """First gradients, and what the optimizer makes of them, MUST NOT all be too long or too short by one factor.
+    (Where the truth is a run in 16 bits on one device. Over many elements rounding averages out, so that a factor is
+    seen that the bound of each leaf hides.)"""
+    if not truth.lengths:
+        judge.see(NotExercised("the truth of this precision is not measured so"))
+    seen = Trajectory(judge.see(observation.gradients.values), judge.see(observation.training.steps))
+    value, problems = lengths.trees(truth.value), []
+    for name, tree in lengths.trees(seen).items():
+        if name in truth.lengths and tree.keys() >= truth.lengths[name].keys() - {lengths.ALL}:
+            deviations, factors = truth.lengths[name], lengths.along(tree, value[name])
+            judge.margin(abs(factors[lengths.ALL] - 1), lengths.MULTIPLE * deviations[lengths.ALL])
+            if factor := lengths.agreed(factors, deviations):
+                allowed = lengths.MULTIPLE * deviations[lengths.ALL]
+                problems.append(
+                    f"{name}: expected the length of one device's within {allowed:.2%}, saw {factor:.4f} times that in "
+                    f"all leaves{common_cause(factor) or ': a mean over other rows, or of means of unequal parts'}"
+                )
+    judge.clear(problems)
 
 
 @pytest.mark.clause("MIX-1", applies=mixed)

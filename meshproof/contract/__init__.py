@@ -108,10 +108,15 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class ReferenceTrajectory:
-    """The numbers that a run must compute, in float64, and the standard deviation that float32 rounding gives each."""
+    """The numbers that a run must compute, in float64, and the standard deviation that float32 rounding gives each.
+
+    ``lengths`` are those of gradients, and of what an optimizer makes of them, along the true ones: by tree and leaf
+    the deviation from 1, where it is known.
+    """
 
     value: Trajectory
     rounding: Trajectory
+    lengths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ import jax
 import numpy as np
 
 from meshproof.cases import Case, has_member
-from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
+from meshproof.contract import HALVES, Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
 from meshproof.hlo.arrays import element_types
+from meshproof.measures.lengths import spread
 from meshproof.observing.alike import Alike
 from meshproof.observing.alone import on_one_device
 from meshproof.observing.dealt_rows import Dealt
@@ -205,7 +206,8 @@ class OneDevice:
         by = deviations(true, runs, self.case.devices, dtype, width, compared)
         if probe.by_length:
             by = of_changes(by, true, probe.parameters, compared * self.case.devices, width)
-        return ReferenceTrajectory(true, by)
+        lengths = spread(true, runs) if dtype in HALVES and probe.what == self.training.what else {}
+        return ReferenceTrajectory(true, by, lengths)
 
     def probed(self) -> Iterator[tuple[str, ReferenceTrajectory]]:
         """The numbers of every probe. One that the trainer refuses on one device, as of an example that is not finite,

@@ -47,6 +47,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     saving,
     scans,
     sharded_state,
+    short,
     stages_gpt,
     stages_nnx,
     states,

@@ -15,7 +15,10 @@ from meshproof.observing.observation import Observation
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 MOST = 6
-"""Parameters that are tried together."""
+"""Small parameters that are tried together."""
+
+MANY = 24
+"""Parameters of which two or three are tried together."""
 
 
 def advised(program: str, lanes: Iterable[Traffic], observation: Observation) -> Iterator[str]:
@@ -137,7 +140,8 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
             return f"as much as {repeated}: {often(over, axes)}"
         return f"numbers that are neither gradients nor in the budget, as a metric of the whole batch: {listed}"
     if not alike:
-        return ""
+        several = together(excess, leaves) if operation in REDUCTIONS else ""
+        return f"as much as {several} once more: {often(over, axes)}" if several else ""
     what = " or ".join(alike[:3])
     if operation == "all-gather":
         return (
@@ -158,6 +162,22 @@ def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
             times, rest = divmod(excess, sum(sizes[path] for path in paths))
             if times > 1 and not rest:
                 return f"{' and '.join(paths)} {times} times more"
+    return ""
+
+
+def together(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
+    """Which parameters have so many bytes in sum: all, all but one or two, or two or three; empty if none."""
+    sizes = {leaf.path: leaf.itemsize * prod(leaf.shape) for leaf in leaves[:MANY]}
+    rest = sum(leaf.itemsize * prod(leaf.shape) for leaf in leaves) - excess
+    if not rest:
+        return "all parameters"
+    for count in (1, 2, 3):
+        for paths in combinations(sizes, count):
+            size = sum(sizes[path] for path in paths)
+            if size == rest and count < 3:
+                return f"all parameters but {' and '.join(paths)}"
+            if size == excess:
+                return " and ".join(paths)
     return ""
 
 

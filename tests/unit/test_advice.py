@@ -7,7 +7,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import apart, hint, lacking, multiplied
+from suites.advice import apart, hint, lacking, multiplied, together
 from suites.raveled import moments
 
 LEAVES = (
@@ -31,6 +31,7 @@ def said(*pairs):
     [
         ([("all-reduce", 4096, 3072)], "as much as table once more: of a parameter that is used twice"),
         ([("all-gather", 5120, 3072)], "as much as kernel once more: constrained to its layout in use"),
+        ([("all-reduce", 6144, 3072)], "as much as all parameters once more: of a parameter that is used twice"),
         ([("all-reduce", 3080, 3072)], "list Communication('all-reduce', ('data',), 'metrics', 8)"),
         ([("all-reduce", 3076, 4), ("reduce-scatter", 0, 3072)], "missing from the reduce-scatter"),
     ],
@@ -51,6 +52,23 @@ def test_where_nothing_is_split_no_norm_is(excess, words):
         [Communication("all-reduce", OVER, "gradients", 3072)],
     )
     assert words in hint(lane, [lane], (*leaves, *LEAVES), set())
+
+
+@pytest.mark.parametrize(
+    ("excess", "words"),
+    [
+        (1000 + 300, "first and second"),
+        (1000 + 300 + 70 + 50, "all parameters but fifth"),
+        (1000 + 50 + 7, "all parameters but second and third"),
+        (1000 + 70 + 50 + 7, "all parameters but second"),
+        (1001, ""),
+    ],
+)
+def test_parameters_that_are_used_twice_have_so_many_bytes_together(excess, words):
+    """Named in the fewest words."""
+    sizes = {"first": 1000, "second": 300, "third": 70, "fourth": 50, "fifth": 7}
+    leaves = tuple(LeafLayout(path, (size,), 1, "", (), PartitionSpec()) for path, size in sizes.items())
+    assert together(excess, leaves) == words
 
 
 @pytest.mark.parametrize(

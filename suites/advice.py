@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from math import prod
 
-from meshproof.contract import spec_axes
+from meshproof.contract import HALVES, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import SCALARS, Traffic, norms_allowed
@@ -74,7 +74,9 @@ def lacking(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...],
         return ""
     alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
     if alike and lacks <= of.get("gradients", 0):
-        return f"as much as the gradient of {' or '.join(alike[:3])}, which nothing reduces over {over}"
+        inside = any(len(leaf.shape) == 1 for leaf in leaves if leaf.path in alike) and operation == "all-reduce"
+        made = "; where one is made of another that is reduced, as a gain's behind a normalised kernel, budget less"
+        return f"as much as the gradient of {' or '.join(alike[:3])}, which nothing reduces over {over}{made * inside}"
     if lacks <= of.get("metrics", 0) and lacks % 4 == 0:
         which = "it" if len(metrics) == 1 else f"one of {', '.join(metrics)}"
         each = f"{lacks // 4} numbers" if lacks > 4 else "one number"
@@ -119,6 +121,11 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         return ""
     operation, axes = lane.lane
     over = "×".join(axes)
+    if any(line.dtype in HALVES for line in lane.lines) and str(lane).count(", all of them in float32"):
+        return (
+            "the cast lies behind it: cast first, and constrain what is cast to its layout at rest before that in use, "
+            "or a compiler carries the latter through the cast"
+        )
     unscattered = {
         other.budgeted - (other.seen or 0) for other in wrong if other.lane == ("reduce-scatter", axes) != lane.lane
     }

@@ -55,13 +55,14 @@ def lanes_of(case: Case, seen: Iterable[Collective], budget: Iterable[Communicat
 class Moved(NamedTuple):
     """A parameter's bytes per device in use; the axes it is gathered over, and its gradient reduced or scattered over.
 
-    ``scattered`` is a part of ``reduced``.
+    ``scattered`` is a part of ``reduced``. A ``vector`` has one dimension or none.
     """
 
     bytes: int
     gathered: set[str]
     reduced: set[str]
     scattered: set[str]
+    vector: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,14 @@ class Theory:
 
     def of_sums(self, axis: str) -> int:
         """The bytes that gradients may lack over an axis, because a loss multiplies what is summed by a parameter, as
-        by a task's weight: then its gradient is whole. A compiler that writes the collectives leaves out no other. Of a
-        trainer that brings a truth it is known whether one does."""
-        small = [one.bytes for one in self.parameters if axis in one.reduced and one.bytes <= SCALARS]
-        may = own_judge(self.case) and not self.case.contract.explicit
-        return min(sum(small), SCALARS) if may else 0
+        by a task's weight, or a gain multiplies a normalised kernel, whose gradient is summed and has the gain's in it.
+        A compiler that writes the collectives leaves out no other. Of a trainer that brings a truth it is known whether
+        one does."""
+        if self.case.contract.explicit or not own_judge(self.case):
+            return 0
+        whole = [one for one in self.parameters if axis in one.reduced]
+        small = sum(one.bytes for one in whole if one.bytes <= SCALARS and not one.vector)
+        return min(small, SCALARS) + sum(one.bytes for one in whole if one.vector)
 
     def put_together(self, axis: str) -> int:
         """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put
@@ -252,7 +256,8 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
     size = itemsize * prod(leaf.shape) // prod(case.mesh[axis] for axis in in_use)
     gradient = gradient_layout(case, leaf)
     reduced = set() if gradient is None else axes - in_use
-    return Moved(size, (at_rest & axes) - in_use, reduced, reduced & set(spec_axes(gradient or ())))
+    scattered = reduced & set(spec_axes(gradient or ()))
+    return Moved(size, (at_rest & axes) - in_use, reduced, scattered, vector=len(leaf.shape) < 2)
 
 
 def lacking(size: float, axes: Iterable[str], mesh: Mapping[str, int]) -> float:

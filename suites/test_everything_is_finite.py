@@ -37,7 +37,8 @@ def test_everything_is_finite(case, observation, judge):
 def test_bounds_are_small(truth, judge):
     """A bound MUST NOT exceed 1e-2 of the signal that it judges. (But for a parameter whose gradient is 0 up to
     rounding, as that of a bias that a softmax or a norm takes out again: that bound is held against the other
-    gradients. And for one number that an optimizer keeps beside moments, which may be a sum whose terms cancel.)"""
+    gradients. And for up to 16 numbers that an optimizer keeps beside moments, which may be sums whose terms
+    cancel.)"""
     records = [record for verdict in judge_trajectory(truth.value, truth) for record in verdict.records]
     endings = tuple(f"/{path}" for path in cancelled(truth))
     for record in records:

@@ -10,6 +10,9 @@ from .advice import advised
 from .applicability import axes_of, data_parallel, reduces, takes_examples_together
 from .derived import REDUCTIONS, lanes_of, theory
 
+NUMBER = 4
+"""Bytes of one number of an example, as of its loss: a quantile is made of all of them."""
+
 
 @pytest.mark.clause("COM-2", applies=reduces)
 def test_gradients_are_reduced_once(case, observation, judge):
@@ -20,8 +23,8 @@ def test_gradients_are_reduced_once(case, observation, judge):
     of the batch where the auxiliary state has them: in the forward pass at most twice their bytes, for a variance has a
     mean of its own, and in the backward pass no more than in the forward pass, or twice in the step alone, or once to
     be gathered; or where the optimizer keeps them beside moments, as preconditioners, each once, or once to be
-    gathered. Where a compiler writes the collectives, parameters of up to 64 bytes may have a gradient of sums
-    alone.)"""
+    gathered. Where a compiler writes the collectives, a vector, or parameters of up to 64 bytes, may have a gradient
+    that is made of sums, or of another's that is reduced.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}
     seen = judge.see(observation.programs.step.collectives)
@@ -73,7 +76,21 @@ def gathered(observation, judge):
     kept = sum(leaf.itemsize * prod(leaf.shape) for leaf in judge.see(observation.start.layouts.auxiliary))
     beside = sum(leaf.itemsize * prod(leaf.shape) for leaf in running(observation, judge, "optimizer_state"))
     source = "all of the auxiliary state, once"
-    return [(kept, source), (kept + beside, f"{source}; and what the optimizer keeps beside moments")]
+    ranked = NUMBER * examples(observation) if kept else 0
+    made = f"or {NUMBER} bytes of each example, of which it may be made"
+    return [
+        (kept, source),
+        (max(kept, ranked) + beside, f"{source}, {made}; and what the optimizer keeps beside moments"),
+    ]
+
+
+def examples(observation):
+    """How many a batch has: the elements of its field's split dimensions."""
+    fields = observation.start.batch.fields
+    split = [
+        zip(field.shape, field.declared or (), strict=False) for field in (fields if isinstance(fields, tuple) else ())
+    ]
+    return max((prod(size for size, axes in field if axes) for field in split), default=0)
 
 
 def reduced(case, observation, judge, forward):
@@ -82,7 +99,7 @@ def reduced(case, observation, judge, forward):
     passes = (2 + case.contract.rematerialises) * case.contract.evaluations
     twice = 2 * sum(leaf.bytes_per_device for leaf in running(observation, judge, "auxiliary"))
     kept = sum(leaf.bytes_per_device for leaf in running(observation, judge, "optimizer_state"))
-    floats = "floats of the auxiliary state that are no copies of parameters, each of them twice"
+    floats = "what the auxiliary state keeps that is no copy of a parameter, no key and no counter, each of it twice"
     again = (
         f"those of the forward pass in {passes} passes, or else {floats}; and what the optimizer keeps beside moments"
     )
@@ -95,7 +112,8 @@ def running(observation, judge, part):
     copied = [(f"/{leaf.path}", leaf.shape) for leaf in judge.see(layouts.parameters)]
     for leaf in judge.see(getattr(layouts, part)):
         is_copy = any(f"/{leaf.path}".endswith(path) and leaf.shape == shape for path, shape in copied)
-        if "float" in leaf.dtype and not is_copy:
+        counts = leaf.dtype.startswith("int") and leaf.shape  # a histogram; a counter of steps is no statistic
+        if ("float" in leaf.dtype or counts) and not is_copy:
             yield leaf
 
 

@@ -23,10 +23,12 @@ PARTS = ("parameters", "optimizer_state", "auxiliary")
 def test_nothing_is_narrower_than_declared(case, observation, judge):
     """The train step and the forward pass MUST NOT compute in a floating-point type narrower than the contract's
     ``compute_dtype``, or in another one of its width. (As they are written: a compiler that widens what is narrow hides
-    it on one target alone. What the contract's ``dtypes`` or a line of its budget say is kept or moves in less may be
-    converted and updated in it, but for products and sums.)"""
+    it on one target alone. What the contract's ``dtypes`` or a line of its budget say is kept or moves in less, or a
+    batch has, may be converted and updated in it, but for products and sums.)"""
     declared, kept = case.contract.compute_dtype, set(case.contract.dtypes.values())
     kept |= {line.dtype for line in (*(case.contract.step or ()), *(case.contract.forward or ())) if line.dtype}
+    if isinstance(fields := observation.start.batch.fields, tuple):
+        kept |= {field.dtype for field in fields}
     rounded = {NAMES[dtype] for dtype in case.contract.quantised}
     others = set(NAMES.values()) - {NAMES[declared]}
     judge.clear(
@@ -35,7 +37,7 @@ def test_nothing_is_narrower_than_declared(case, observation, judge):
         for name, program in programs(case, observation)
         for seen in judge.see(program.floats)
         if (seen.bits < bits(declared) or (seen.bits == bits(declared) and seen.name in others))
-        and (seen.summed or seen.name not in {NAMES[dtype] for dtype in kept})
+        and (seen.summed or seen.name not in {NAMES.get(dtype) for dtype in kept})
         and seen.name not in rounded
     )
 

@@ -10,6 +10,9 @@ from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory
 from meshproof.measures.numerics import MULTIPLE, VACUOUS, judge, judge_loss, norm, real
 from meshproof.measures.verdicts import Verdict
 
+FEW = 16
+"""Numbers of a leaf that is no moment and may be nothing but rounding."""
+
 
 def judge_trajectory(
     observed: Trajectory, reference: ReferenceTrajectory, vacuous: float = VACUOUS
@@ -33,12 +36,12 @@ def judge_trajectory(
 
 
 def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
-    """The parameters whose gradient is 0 but for rounding, and what an optimizer keeps in one number beside moments.
+    """The parameters whose gradient is 0 but for rounding, and what an optimizer keeps in few numbers beside moments.
 
     The gradient of a bias that a softmax or a norm takes out again is, in float32, what other terms leave when they
     cancel. Its bound exceeds its value, but is no more than `VACUOUS` of what as many elements of all gradients have.
     Where no gradients are shown, the same is asked of each tree of moments and of the parameters, after the first step.
-    One number, as the estimate of a distance by Prodigy, may be such a sum, too: parameters show what is made of it.
+    Few numbers, as the estimate of a distance by Prodigy, may be such sums, too: parameters show what is made of them.
     """
     true, rounding = reference.value, reference.rounding
     step, by = true.steps[0], rounding.steps[0]
@@ -47,7 +50,7 @@ def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
     for path, value in step.optimizer_state.items():
         if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
             trees.setdefault(path.removesuffix(of), {})[of] = (value, by.optimizer_state[path])
-        elif np.size(value) == 1:
+        elif np.size(value) <= FEW:
             beside.add(path)
     if true.gradients:
         return frozenset(beside) | _cancelled(true.gradients, rounding.gradients)

@@ -109,7 +109,13 @@ def canonical(returned: Any, member: str) -> Tree:
             )
     for path, leaf in leaves(returned):
         if not isinstance(leaf, Array | np.ndarray):
-            raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; leave out what is no array")
+            how = "leave out what is no array"
+            if isinstance(leaf, list | tuple):
+                how = "name what it holds, as in {str(i): each for i, each in enumerate(layers)}"
+            raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; {how}")
+        if jax.numpy.issubdtype(leaf.dtype, jax.numpy.complexfloating):
+            parts = f"keep its real and its imaginary part as two leaves, {path}/real and {path}/imag"
+            raise TypeError(f"{member} has {leaf.dtype} at {path!r}, expected real numbers; {parts}")
     return untyped(returned)
 
 

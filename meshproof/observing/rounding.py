@@ -40,16 +40,17 @@ def is_float(value: np.ndarray) -> bool:
 def moved(given: Sequence[Leaves], draw: int, dtype: str = "float32", ulps: float = 1.0) -> list[Leaves]:
     """Every float element by so many ulp of a dtype up or down, or not at all.
 
-    Whole numbers stay: they may be masks or indices. So does what is no number.
+    Whole numbers stay: they may be masks or indices. So does what is no number, and what is kept in fewer digits than
+    are computed with, as a loader may: it is exact, and no step of its own is as small as a rounding.
     """
     generator = np.random.default_rng(draw)
 
     def move(value: np.ndarray) -> np.ndarray:
-        if not is_float(value):
+        if not is_float(value) or precision(value.dtype)[1] > precision(dtype)[1]:
             return value
         chance = generator.random(value.shape)
         wide = value.astype(np.float64)
-        away = wide + np.where(chance < MOVED / 2, ulps, -ulps) * ulp(wide, narrower(dtype, value.dtype))
+        away = wide + np.where(chance < MOVED / 2, ulps, -ulps) * ulp(wide, dtype)
         still = (chance > MOVED) | (wide == np.rint(wide)) | ~np.isfinite(wide)
         return np.where(still, value, away.astype(value.dtype))
 

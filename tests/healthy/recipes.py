@@ -143,6 +143,37 @@ class Uncertain(DataParallel):
         return jnp.sum(jnp.exp(-w["doubt"])) * super().mean_loss(w, batch) + jnp.sum(w["doubt"])
 
 
+class StoresNarrow(DataParallel):
+    """A loader that keeps what is to be fitted in half the bytes."""
+
+    name = "stores_narrow_rows"
+
+    def batch(self, draws):
+        """In bfloat16."""
+        given = super().batch(draws)
+        return given | {"y": given["y"].astype(jnp.bfloat16)}
+
+    def mean_loss(self, w, batch):
+        """It is widened where it is used."""
+        return super().mean_loss(w, batch | {"y": self.wide(batch["y"])})
+
+    def wide(self, rows):
+        """As the parameters are at first."""
+        return rows.astype(jnp.float32)
+
+
+class Normalised(DataParallel):
+    """A kernel of unit columns, and a gain for each. XLA reduces their product's gradient, and makes both of it."""
+
+    name, model = "weight_norm", "normalised_mlp"
+    shapes = DataParallel.shapes | {"gain": (32,)}
+
+    def mean_loss(self, w, batch):
+        """The same network, of what the two make."""
+        columns = w["hidden"] / jnp.linalg.norm(w["hidden"], axis=0)
+        return super().mean_loss({"hidden": columns * w["gain"], "out": w["out"]}, batch)
+
+
 class Diverse(DataParallel):
     """Asks that all rows together use all of its codes: the entropy of a mean. Its gradient is what little the chances
     of short inputs are apart."""
@@ -184,6 +215,8 @@ def strategies():
     """All of them."""
     kinds = (
         Prodigy,
+        StoresNarrow,
+        Normalised,
         Diverse,
         Lion,
         Adafactor,

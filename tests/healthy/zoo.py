@@ -12,6 +12,7 @@ from . import (
     nnx_trainers,
     owners,
     plateaus,
+    quantiles,
     raveled,
     recipes,
     sharded,
@@ -33,6 +34,7 @@ FAMILIES = (
     nnx_trainers,
     owners,
     plateaus,
+    quantiles,
     raveled,
 )
 

@@ -41,6 +41,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     positions,
     processes,
     published,
+    quantiles,
     raveled,
     rows,
     running,

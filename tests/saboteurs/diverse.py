@@ -1,10 +1,11 @@
-"""Faults of what is taken of all rows together, or of all parameters: means in a loss, an estimate of a distance."""
+"""Faults of what is taken of all rows together, or of all parameters, and of what a loader keeps narrow."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from tests.healthy.recipes import Diverse, Prodigy
+from tests.healthy.recipes import Diverse, Normalised, Prodigy, StoresNarrow
 from tests.healthy.together import Decorrelated
 from tests.healthy.trainer import LOSS, moves
 from tests.saboteurs.planting import plant_stranger
@@ -20,6 +21,28 @@ class OwnEntropies(Diverse):
     def mean(self, chances: Any) -> Any:
         """Of its own."""
         return chances
+
+
+class GainOfAFew(Normalised):
+    """The gradient of a gain is that of the rows that one device has."""
+
+    name = "gain_of_one_device"
+
+    def value_and_gradients(self, w: Any, batch: Any) -> Any:
+        """All else is of all rows."""
+        value, gradients = super().value_and_gradients(w, batch)
+        few = {field: rows[: len(rows) // self.mesh.size] for field, rows in batch.items()}
+        return value, gradients | {"gain": jax.grad(self.mean_loss)(w, few)["gain"]}
+
+
+class ProductOfNarrow(StoresNarrow):
+    """What a loader keeps in bfloat16 is multiplied in it."""
+
+    name = "narrow_rows_multiplied"
+
+    def wide(self, rows: Any) -> Any:
+        """By the identity."""
+        return (rows @ jnp.eye(rows.shape[1], dtype=rows.dtype)).astype(jnp.float32)
 
 
 class OwnViews(Decorrelated):
@@ -53,3 +76,5 @@ class TwiceAsFar(Prodigy):
 plant_stranger(OwnEntropies(), "NUM-2", "NUM-4")
 plant_stranger(OwnViews(), "NUM-2", "NUM-4")
 plant_stranger(TwiceAsFar(), "NUM-3")
+plant_stranger(GainOfAFew(), "NUM-2", "NUM-3")
+plant_stranger(ProductOfNarrow(), "MIX-2")

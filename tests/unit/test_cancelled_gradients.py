@@ -70,10 +70,10 @@ def gradients(reference):
     return reference.value.gradients, reference.rounding.gradients
 
 
-def test_one_number_beside_moments_may_be_a_sum_whose_terms_cancel():
-    """Its bound may exceed its value. One that has a parameter's name, or more elements, is judged as ever."""
+def test_few_numbers_beside_moments_may_be_sums_whose_terms_cancel():
+    """Their bound may exceed their value. What has a parameter's name, or more elements, is judged as ever."""
     value = {"w": np.ones(4)}
-    state = {"mu/w": np.ones(4), "distance": np.array(1e-9), "sums": np.full(2, 1e-9)}
+    state = {"mu/w": np.ones(4), "distance": np.array(1e-9), "sums": np.full(17, 1e-9)}
     rounding = {path: np.full(np.shape(leaf), 1e-9) for path, leaf in state.items()}
     steps = [(Step(1.0, value, state),), (Step(1e-7, {"w": np.full(4, 1e-7)}, rounding),)]
     reference = ReferenceTrajectory(*(Trajectory({}, step) for step in steps))

@@ -76,8 +76,8 @@ NOT_TRACED = {"backend_compile", FROM_CACHE}
 def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -> Training:
     """Training from this state, which the first step donates. ``made`` are the types of what `init` makes."""
     where, types = layout_of(state), types_of(state)
-    began = infinite(subject.held(state))
-    unreached = subject.attempt(lambda: infinite(_kept(subject, state)) if began else {})
+    began = subject.attempt(lambda: infinite(subject.held(state)))
+    unreached = subject.then(began, lambda began: infinite(_kept(subject, state)) if began else {})
     final, steps, losses, compilations = _train(subject, state)
     if isinstance(compilations, tuple) and jax.process_count() == 1:
         later = {event for events in compilations[1:] for event in events}
@@ -92,7 +92,7 @@ def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -
         moved=subject.attempt(lambda: moved(where, layout_of(final))),
         retyped=subject.attempt(lambda: retyped(types, types_of(final))),
         made_otherwise=subject.then(made, lambda made: retyped(types_of(final), made)),
-        finite=subject.attempt(lambda: finite_state(subject.held(final), began)),
+        finite=subject.then(began, lambda began: finite_state(subject.held(final), began)),
         unreached=unreached,
         replicas=subject.attempt(lambda: replicas(subject.shown(final))),
         evaluation=subject.attempt(
@@ -167,7 +167,7 @@ def _again(subject: Subject) -> Any:
     return state
 
 
-def _later(subject: Subject, state: Any, began: Leaves) -> Later:
+def _later(subject: Subject, state: Any, began: Seen[Leaves]) -> Later:
     compilations = []
     if isinstance(state, Unseen):
         return Later.unseen(state)
@@ -184,7 +184,7 @@ def _later(subject: Subject, state: Any, began: Leaves) -> Later:
         return Later.unseen(failed)
     return Later(
         compilations=tuple(compilations),
-        finite=subject.attempt(lambda: finite_state(subject.held(state), began)),
+        finite=subject.then(began, lambda began: finite_state(subject.held(state), began)),
         replicas=subject.attempt(
             lambda: replace(replicas(subject.shown(state)), part=f"copies on several devices after {LONG} steps")
         ),

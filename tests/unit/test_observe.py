@@ -205,6 +205,18 @@ def test_batches_that_are_drawn_anew_are_named():
             "start.parameters",
             "parameters has the key 'net/~', expected one without",
         ),
+        (
+            "parameters",
+            {"layers": [{"w": jnp.zeros(())}]},
+            "start.parameters",
+            "every leaf; name what it holds, as in {str(i): each for i, each in enumerate(layers)}",
+        ),
+        (
+            "parameters",
+            {"w": jnp.zeros(2, jnp.complex64)},
+            "start.parameters",
+            "parameters has complex64 at 'w', expected real numbers; keep its real and its imaginary part as two leaves",
+        ),
         ("gradients", None, "gradients.values", "gradients returned a NoneType, None, expected nested dicts"),
         (
             "shard_batch",

@@ -123,7 +123,7 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
     over = "×".join(axes)
     if any(line.dtype in HALVES for line in lane.lines) and str(lane).count(", all of them in float32"):
         return (
-            "it stands before the cast: cast first, and constrain what is cast to its layout at rest and then to that in "
+            "it stands before the cast: cast first, and constrain what is cast to its layout at rest before that in "
             "use, or a compiler carries the latter through the cast"
         )
     unscattered = {

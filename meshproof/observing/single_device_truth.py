@@ -95,7 +95,8 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     if lacking:
         return NotSupported(f"what single_device returns has no {' and no '.join(lacking)}")
     contract = subject.case.contract
-    kept = {*contract.dtypes.values(), *(line.dtype or "float32" for line in contract.step or ())}
+    floats = {dtype for dtype in contract.dtypes.values() if "float" in dtype}
+    kept = {*floats, *(line.dtype or "float32" for line in contract.step or ())}
     if narrow := sorted(kept - {"float32", contract.compute_dtype}):
         return NotSupported(f"no bound is measured of what is kept or moved in {', '.join(narrow)}")
     one = OneDevice(subject.case, trainer, "gradients" in parts, start, subject.host_batches)

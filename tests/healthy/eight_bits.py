@@ -1,4 +1,4 @@
-"""Products of values that are rounded to 8 bits: ``pytest suites/ --impl tests.healthy.eight_bits``."""
+"""Products, and moments, of values that are rounded to 8 bits: ``pytest suites/ --impl tests.healthy.eight_bits``."""
 
 from functools import cached_property
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT, Fp8DirectDotGeneralOp
 
+from .recipes import DataParallel
 from .trainer import LOSS, WHOLE, Functional, moves
 
 
@@ -78,6 +79,30 @@ class Scaled(Functional):
         return state["auxiliary"]
 
 
+def rounded_trace(decay=0.9):
+    """Momentum that is kept in whole numbers of 8 bits, with a scale for each row."""
+
+    def init(w):
+        kept = {"q": jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int8), w)}
+        return kept | {"scale": jax.tree.map(lambda leaf: jnp.zeros((leaf.shape[0], 1), leaf.dtype), w)}
+
+    def update(gradients, kept, w=None):
+        moved = jax.tree.map(lambda g, q, by: g + decay * q * by, gradients, kept["q"], kept["scale"])
+        scale = jax.tree.map(lambda m: jnp.abs(m).max(1, keepdims=True) / 127, moved)
+        q = jax.tree.map(lambda m, by: jnp.round(m / jnp.maximum(by, 1e-30)).astype(jnp.int8), moved, scale)
+        return moved, {"q": q, "scale": scale}
+
+    return optax.GradientTransformation(init, update)
+
+
+class Momentum(DataParallel):
+    """SGD with such momentum."""
+
+    name = "eight_bit_momentum"
+    optimizer = optax.chain(rounded_trace(), optax.scale(-1e-2))
+    promises = {"dtypes": {"optimizer_state/0/q/*": "int8"}}
+
+
 def strategies():
-    """One."""
-    return [Scaled()]
+    """Both."""
+    return [Scaled(), Momentum()]

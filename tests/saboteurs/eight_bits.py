@@ -1,4 +1,4 @@
-"""Faults of products of values that are rounded to 8 bits."""
+"""Faults of products, and of moments, that are rounded to 8 bits."""
 
 from functools import cached_property
 from typing import Any
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.sharding import PartitionSpec as P
 
-from tests.healthy.eight_bits import Scaled
+from tests.healthy.eight_bits import Momentum, Scaled
 from tests.saboteurs.planting import plant_stranger
 
 NARROW = jnp.float8_e4m3fn
@@ -81,8 +81,20 @@ class OwnScales(Scaled):
         return value, (gradients, scales)
 
 
+class SumsMomentum(Momentum):
+    """The sum of the devices' gradients, where their mean belongs."""
+
+    name = "eight_bit_momentum_of_the_sum"
+
+    def value_and_gradients(self, w: Any, batch: Any) -> Any:
+        """So many times as long."""
+        value, gradients = super().value_and_gradients(w, batch)
+        return value, jax.tree.map(lambda g: g * self.mesh.size, gradients)
+
+
 plant_stranger(Undeclared(), "MIX-2")
 plant_stranger(NotBackward(), "MIX-2")
 plant_stranger(SumsInEight(), "MIX-2")
 plant_stranger(KeepsItsScales(), "AUX-1", "NUM-13")
 plant_stranger(OwnScales(), "NUM-6")
+plant_stranger(SumsMomentum(), "NUM-2")

@@ -215,7 +215,7 @@ def test_batches_that_are_drawn_anew_are_named():
             "parameters",
             {"w": jnp.zeros(2, jnp.complex64)},
             "start.parameters",
-            "parameters has complex64 at 'w', expected real numbers; keep its real and its imaginary part as two leaves",
+            "parameters has complex64 at 'w', expected real numbers; keep its real and its imaginary part as two",
         ),
         ("gradients", None, "gradients.values", "gradients returned a NoneType, None, expected nested dicts"),
         (

@@ -151,7 +151,7 @@ def _compute_dtype(sight: Sight, rounded: tuple[str, ...]) -> tuple[str, tuple[Q
 
     What is multiplied in 8 bits is, like all else, computed in the type of 16 bits that most arrays have.
     """
-    halves = {of.name: of.count for of in sight.step.floats if of.name in ("bf16", "f16")}
+    halves = {of.name: of.count for of in sight.step.floats if of.name in map(ELEMENT_TYPES.get, HALVES)}
     eight, half = {ELEMENT_TYPES[dtype] for dtype in rounded}, max(halves, key=lambda name: halves[name], default="")
     kinds = [half if kind in eight else kind for kind in sight.step.products]
     narrower = [each for each in COMPUTE_TYPES.items() if each[0] != "float32"]

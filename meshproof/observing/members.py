@@ -95,7 +95,10 @@ def scalar(returned: Any, what: str) -> float:
 
 
 def canonical(returned: Any, member: str) -> Tree:
-    """The canonical tree that a member returned, with the data of typed random keys. Raises ``TypeError``."""
+    """The canonical tree that a member returned, with the data of typed random keys. Raises ``TypeError``.
+
+    A batch may have complex numbers, which no clause judges.
+    """
     expected = "expected nested dicts with string keys and an array at every leaf"
     if not isinstance(returned, Mapping):
         of_optax = "of an optax state name the fields, as in {'mu': state[0].mu, 'nu': state[0].nu}"
@@ -113,7 +116,7 @@ def canonical(returned: Any, member: str) -> Tree:
             if isinstance(leaf, list | tuple):
                 how = "name what it holds, as in {str(i): each for i, each in enumerate(layers)}"
             raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; {how}")
-        if jax.numpy.issubdtype(leaf.dtype, jax.numpy.complexfloating):
+        if member != "shard_batch" and jax.numpy.issubdtype(leaf.dtype, jax.numpy.complexfloating):
             parts = f"keep its real and its imaginary part as two leaves, {path}/real and {path}/imag"
             raise TypeError(f"{member} has {leaf.dtype} at {path!r}, expected real numbers; {parts}")
     return untyped(returned)

@@ -16,6 +16,9 @@ EVENTS = {"jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile"}
 FROM_CACHE = "cache_hits"
 """What is reported where a program is taken from JAX's persistent compilation cache."""
 
+COMPILED = {"backend_compile", FROM_CACHE}
+"""What is reported of a program that is made, or taken from there."""
+
 
 @contextmanager
 def compilations_of() -> Iterator[list[str]]:

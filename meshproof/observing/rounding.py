@@ -37,6 +37,15 @@ def is_float(value: np.ndarray) -> bool:
     return jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
 
 
+def only_doubles(trajectory: Trajectory) -> bool:
+    """Whether every float of a run is one of float64."""
+    held = [
+        trajectory.gradients,
+        *(tree for step in trajectory.steps for tree in (step.parameters, step.optimizer_state, step.auxiliary)),
+    ]
+    return all(value.dtype == np.float64 for tree in held for value in tree.values() if is_float(value))
+
+
 def moved(given: Sequence[Leaves], draw: int, dtype: str = "float32", ulps: float = 1.0) -> list[Leaves]:
     """Every float element by so many ulp of a dtype up or down, or not at all.
 

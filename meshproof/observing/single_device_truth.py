@@ -42,6 +42,7 @@ from meshproof.hlo.arrays import element_types
 from meshproof.measures.lengths import spread
 from meshproof.observing.alike import Alike
 from meshproof.observing.alone import on_one_device
+from meshproof.observing.compilations import COMPILED, compilations_of
 from meshproof.observing.dealt_rows import Dealt
 from meshproof.observing.draws import SWAPPED, rows_by_shard
 from meshproof.observing.key_streams import Drawn, drawn
@@ -49,7 +50,7 @@ from meshproof.observing.members import canonical, loss_of, scalar, state_and_me
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
-from meshproof.observing.rounding import as_held, deviations, is_float, moved, of_changes, widened
+from meshproof.observing.rounding import as_held, deviations, is_float, moved, of_changes, only_doubles, widened
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import OTHER, Pieces, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import array_leaves, host
@@ -66,6 +67,11 @@ billion runs (Student's t with 16 degrees of freedom)."""
 LARGE, LARGE_DRAWS, LARGE_WIDTH = 1 << 20, 4, 8.0
 """Of as many parameters each step takes long, and each leaf has elements enough to know a deviation by: a scalar's
 normal error exceeds those deviations once in a million runs (Student's t with 4 degrees of freedom)."""
+
+RETRACED = NotSupported(
+    "a step of single_device() is compiled in every call, and it is not trained so hundreds of times"
+)
+"""CMP-1 says so of the mesh."""
 
 DRAWING = re.compile("threefry|rng_bit_generator")
 """What draws, in a program before it is compiled."""
@@ -102,6 +108,8 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     one = OneDevice(subject.case, trainer, "gradients" in parts, start, subject.host_batches)
     if getattr(subject.strategy, "draws", False):
         one = dealt_alike(subject, one)
+    if subject.attempt(lambda: one.retraces) is True:
+        return RETRACED
     idle = NotSupported("its step draws no random numbers")
     draws = subject.attempt(lambda: one.draws)
     return SingleDevice(
@@ -159,6 +167,14 @@ class OneDevice:
             return True
         later = self.first_step(rekeyed(self.state(), OTHER))
         return not same(*(replace(each, parameters={}, optimizer_state={}, metrics={}) for each in (later, usual)))
+
+    @cached_property
+    def retraces(self) -> bool:
+        """Whether as many programs are compiled as there are steps, in a run after one that was the same."""
+        self.train(self.trainer, self.training)
+        with compilations_of() as events:
+            self.train(self.trainer, self.training)
+        return sum(event in COMPILED for event in events) >= len(self.training.batches)
 
     @cached_property
     def program_draws(self) -> bool:
@@ -280,12 +296,3 @@ def narrow_types(trainer: Any, probe: Probe) -> list[str]:
 def in_float64(probe: Probe) -> Probe:
     """A probe that starts from the same numbers in float64."""
     return replace(probe, parameters=widened(probe.parameters), batches=tuple(map(widened, probe.batches)))
-
-
-def only_doubles(trajectory: Trajectory) -> bool:
-    """Whether every float of a run is one of float64."""
-    held = [
-        trajectory.gradients,
-        *(tree for step in trajectory.steps for tree in (step.parameters, step.optimizer_state, step.auxiliary)),
-    ]
-    return all(value.dtype == np.float64 for tree in held for value in tree.values() if is_float(value))

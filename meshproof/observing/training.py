@@ -13,7 +13,7 @@ from meshproof.contract import Leaves, Step
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.checkpoints import Checkpoints, observe_checkpoints
-from meshproof.observing.compilations import FROM_CACHE, compilations_of
+from meshproof.observing.compilations import COMPILED, compilations_of
 from meshproof.observing.evaluations import Totals, evaluate, evaluate_alone, evaluation_set
 from meshproof.observing.gathering import on_host
 from meshproof.observing.layouts import Layouts, observe_layouts
@@ -69,10 +69,6 @@ class Training(Facet):
     implicit_transfers: Seen[tuple[str, ...]]
 
 
-NOT_TRACED = {"backend_compile", FROM_CACHE}
-"""What JAX reports of a program that it has traced and lowered before: no fault of a trainer compiles so."""
-
-
 def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -> Training:
     """Training from this state, which the first step donates. ``made`` are the types of what `init` makes."""
     where, types = layout_of(state), types_of(state)
@@ -81,7 +77,7 @@ def observe_training(subject: Subject, state: Any, made: Seen[dict[str, str]]) -
     final, steps, losses, compilations = _train(subject, state)
     if isinstance(compilations, tuple) and jax.process_count() == 1:
         later = {event for events in compilations[1:] for event in events}
-        if later and later <= NOT_TRACED:
+        if later and later <= COMPILED:  # of a program that was traced before: no fault of a trainer compiles so
             compilations = subject.attempt(lambda: _compilations_alone(subject))
     again = subject.attempt(lambda: _again(subject))
     return Training(

@@ -43,6 +43,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     published,
     quantiles,
     raveled,
+    retraced,
     rows,
     running,
     saving,

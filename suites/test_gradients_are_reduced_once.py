@@ -51,7 +51,8 @@ def hold_metrics(case, observation, judge, line):
     )
     source += f"forward pass, for what is taken of a batch has a gradient; and {norms} of norms, of each parameter and "
     source += "of units of those that are split there"
-    if kept := {leaf.path for leaf in running(observation, judge, "optimizer_state") if leaf.shape}:
+    shown = isinstance(observation.start.layouts.optimizer_state, tuple)
+    if kept := {leaf.path for leaf in running(observation, judge, "optimizer_state") if leaf.shape} if shown else ():
         source += f"; what an optimizer keeps beside moments, as {min(kept)}, is `statistics`"
     judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", f"{source}; budget: {line}")
 

@@ -189,7 +189,7 @@ def displaced(placed: dict[str, jax.Array], batch: Leaves) -> tuple[str, ...]:
     return tuple(sentence for each in gathered(here) for sentence in each)
 
 
-def finite_state(held: list[tuple[str, jax.Array]], unreached: Leaves) -> Verdict:
+def finite_state(held: list[tuple[str, jax.Array]], unreached: Leaves | None = None) -> Verdict:
     """Whether every value of these arrays is a finite number, or one of the infinities of the first state."""
     inexact = {path: array for path, array in held if jax.numpy.issubdtype(array.dtype, jax.numpy.inexact)}
     return finite({path: on_host(array) for path, array in inexact.items()}, "state", unreached)

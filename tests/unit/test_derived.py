@@ -158,10 +158,16 @@ def test_absent_truths_are_not_equal():
 
 
 def test_a_gradient_of_sums_alone_is_whole():
-    """Of a few numbers, where a compiler writes the collectives; by hand each gradient is reduced."""
+    """Of a few numbers, or of vectors, where a compiler writes the collectives; by hand each gradient is reduced."""
     case = next(case for case in DERIVED if case.id == "data_parallel-jax-mlp@data=8")
     [gradients] = [line for line in case.contract.step if line.payload == "gradients"]
-    for lacking, explicit, passes in ((40, False, True), (40, True, False), (72, False, False)):
+    biases = 4 * (128 + 512 + 128 + 10)
+    for lacking, explicit, passes in (
+        (40, False, True),
+        (40, True, False),
+        (biases, False, True),
+        (biases + 4, False, False),
+    ):
         less = promising(case, step=(replace(gradients, bytes=gradients.bytes - lacking),), explicit=explicit)
         assert problems(less)
         assert bool(problems(less, single_device=True)) is not passes

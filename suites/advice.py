@@ -121,7 +121,7 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         return ""
     operation, axes = lane.lane
     over = "×".join(axes)
-    if any(line.dtype in HALVES for line in lane.lines) and str(lane).count(", all of them in float32"):
+    if any(line.dtype in HALVES for line in lane.lines) and [*lane.types] == ["float32"]:
         return (
             "it stands before the cast: cast first, and constrain what is cast to its layout at rest before that in "
             "use, or a compiler carries the latter through the cast"

@@ -18,7 +18,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from meshproof.cases import Case
-from meshproof.contract import Communication, Operation, spec_axes
+from meshproof.contract import ELEMENT_TYPES, HALVES, Communication, Operation, spec_axes
 from meshproof.hlo import Collective
 from meshproof.judging.judge import Judge
 from meshproof.measures.layout import LeafLayout
@@ -30,15 +30,13 @@ from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rema
 from .raveled import gradient_layout, raveled
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
-HALVES = {"bfloat16": "bf16", "float16": "f16"}
-"""Dtypes half as wide as float32: the contract's name, and the compiled program's."""
 
 
 def halves(case: Case) -> set[str]:
     """Those that the contract computes in, keeps leaves in, or moves."""
     moved = (line.dtype for line in case.contract.step or ())
     dtypes = (case.contract.compute_dtype, *case.contract.dtypes.values(), *moved)
-    return {HALVES[dtype] for dtype in dtypes if dtype in HALVES}
+    return {ELEMENT_TYPES[dtype] for dtype in dtypes if dtype in HALVES}
 
 
 def lanes_of(case: Case, seen: Iterable[Collective], budget: Iterable[Communication]) -> tuple[Traffic, ...]:

@@ -48,13 +48,18 @@ def hold_metrics(case, observation, judge, line):
     allowed = metrics_allowed(forward, passes, contract.microbatches, norms)
     source = (
         f"scalars: {SCALARS} bytes per microbatch, or {passes} times the {forward} of metrics in the budget of the "
+        f"forward pass, for what is taken of a batch has a gradient; and {norms} of norms, of each parameter and of "
+        f"units of those that are split there{beside_moments(observation, judge)}; budget: {line}"
     )
-    source += f"forward pass, for what is taken of a batch has a gradient; and {norms} of norms, of each parameter and "
-    source += "of units of those that are split there"
-    shown = isinstance(observation.start.layouts.optimizer_state, tuple)
-    if kept := {leaf.path for leaf in running(observation, judge, "optimizer_state") if leaf.shape} if shown else ():
-        source += f"; what an optimizer keeps beside moments, as {min(kept)}, is `statistics`"
-    judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", f"{source}; budget: {line}")
+    judge.at_most("metrics in the budget", line.bytes, allowed, "bytes", source)
+
+
+def beside_moments(observation, judge):
+    """Where what an optimizer keeps beside moments belongs, if it shows any. (COM-2 needs no optimizer state.)"""
+    if not isinstance(observation.start.layouts.optimizer_state, tuple):
+        return ""
+    kept = [leaf.path for leaf in running(observation, judge, "optimizer_state") if leaf.shape]
+    return f"; what an optimizer keeps beside moments, as {min(kept)}, is `statistics`" if kept else ""
 
 
 def hold_statistics(case, observation, judge):
@@ -88,9 +93,9 @@ def gathered(observation, judge):
 def examples(observation):
     """How many a batch has: the elements of its field's split dimensions."""
     fields = observation.start.batch.fields
-    split = [
-        zip(field.shape, field.declared or (), strict=False) for field in (fields if isinstance(fields, tuple) else ())
-    ]
+    if not isinstance(fields, tuple):
+        return 0
+    split = (zip(field.shape, field.declared or (), strict=False) for field in fields)
     return max((prod(size for size, axes in field if axes) for field in split), default=0)
 
 

@@ -7,7 +7,7 @@ from meshproof.contract import Trajectory, leaves
 from meshproof.measures import lengths
 from meshproof.measures.numerics import VACUOUS_IN, common_cause, is_integer, judge_loss
 from meshproof.measures.trajectories import judge_trajectory
-from meshproof.observing.seen import NotExercised
+from meshproof.observing.seen import NotExercised, NotSupported
 
 from .applicability import both, brings_truth, mixed, own_judge
 
@@ -46,18 +46,21 @@ def test_gradients_are_as_long_as_on_one_device(observation, truth, judge):
     seen that the bound of each leaf hides.)"""
     if not truth.lengths:
         judge.see(NotExercised("the truth of this precision is not measured so"))
-    seen = Trajectory(judge.see(observation.gradients.values), judge.see(observation.training.steps))
+    gradients, steps = observation.gradients.values, judge.see(observation.training.steps)
+    seen = lengths.trees(Trajectory(gradients if isinstance(gradients, dict) else {}, steps))
     value, problems = lengths.trees(truth.value), []
-    for name, tree in lengths.trees(seen).items():
-        if name in truth.lengths and tree.keys() >= truth.lengths[name].keys() - {lengths.ALL}:
-            deviations, factors = truth.lengths[name], lengths.along(tree, value[name])
-            judge.margin(abs(factors[lengths.ALL] - 1), lengths.MULTIPLE * deviations[lengths.ALL])
-            if factor := lengths.agreed(factors, deviations):
-                allowed = lengths.MULTIPLE * deviations[lengths.ALL]
-                problems.append(
-                    f"{name}: expected the length of one device's within {allowed:.2%}, saw {factor:.4f} times that in "
-                    f"all leaves{common_cause(factor) or ': a mean over other rows, or of means of unequal parts'}"
-                )
+    judged = sorted(name for name in truth.lengths.keys() & seen.keys() if seen[name].keys() >= value[name].keys())
+    for name in judged:
+        deviations, factors = truth.lengths[name], lengths.along(seen[name], value[name])
+        allowed = lengths.MULTIPLE * deviations[lengths.ALL]
+        judge.margin(abs(factors[lengths.ALL] - 1), allowed)
+        if factor := lengths.agreed(factors, deviations):
+            problems.append(
+                f"{name}: expected the length of one device's within {allowed:.2%}, saw {factor:.4f} times that in "
+                f"all leaves{common_cause(factor) or ': a mean over other rows, or of means of unequal parts'}"
+            )
+    if not judged:
+        judge.see(NotSupported("neither gradients nor moments are shown"))
     judge.clear(problems)
 
 

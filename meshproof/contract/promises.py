@@ -18,7 +18,7 @@ COMPUTE_TYPES = {"float32": "f32", "tensorfloat32": "tf32", "bfloat16": "bf16", 
 products, and no dtype."""
 
 HALVES = ("bfloat16", "float16")
-"""Those of 16 bits."""
+"""Those of 16 bits, half as wide as float32."""
 
 ELEMENT_TYPES = {
     "float32": "f32",

@@ -122,10 +122,9 @@ def _summed(name: str, instructions: Iterable[Instruction]) -> tuple[int, int]:
     def has(instruction: Instruction) -> bool:
         return any(name == of for _, of in _types(instruction))
 
-    making = [each for each in instructions if each.opcode in SUMMING and has(each)]
-    reading = [each for each in instructions if each.opcode in SUMMING and any(map(has, each.operands))]
-    only = [each for each in reading if each not in making]
-    return len(making) + len(only), sum(each.opcode in PRODUCTS for each in only)
+    summing = [each for each in instructions if each.opcode in SUMMING]
+    only = [each for each in summing if not has(each) and any(map(has, each.operands))]
+    return sum(map(has, summing)) + len(only), sum(each.opcode in PRODUCTS for each in only)
 
 
 def _types(instruction: Instruction) -> Iterator[tuple[int, str]]:

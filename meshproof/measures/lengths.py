@@ -49,10 +49,9 @@ def spread(true: Trajectory, draws: Sequence[Trajectory]) -> dict[str, dict[str,
     drawn = [trees(draw) for draw in draws]
     found = {}
     for name, tree in trees(true).items():
-        each = [along(of[name], tree) for of in drawn if name in of]
-        found[name] = {
-            path: max(LEAST, norm(np.array([of[path] - 1 for of in each]) / len(each) ** 0.5)) for path in each[0]
-        }
+        if each := [along(of[name], tree) for of in drawn if name in of]:
+            off = {path: np.array([of[path] - 1 for of in each]) for path in each[0]}
+            found[name] = {path: max(LEAST, norm(far) / len(each) ** 0.5) for path, far in off.items()}
     return found
 
 

@@ -134,8 +134,8 @@ class Traffic:
         return ""
 
     @property
-    def _typed(self) -> str:
-        """Of a lane in which a line says a dtype: how many bytes move in which, in words."""
+    def types(self) -> dict[str, int]:
+        """Of a lane in which a line says a dtype: how many bytes move in which."""
         said = [line.dtype for line in self.lines if line.dtype]
         half = next((dtype for dtype in said if ELEMENT_TYPES[dtype] in HALVES), "")
         found = Counter[str]()
@@ -143,7 +143,12 @@ class Traffic:
             widened = entry.widened if half else 0
             found[half] += widened // 2
             found[NAMES.get(entry.dtype, entry.dtype)] += (entry.bytes or 0) - widened
-        moved = {dtype: size for dtype, size in sorted(found.items()) if size}
+        return {dtype: size for dtype, size in sorted(found.items()) if size}
+
+    @property
+    def _typed(self) -> str:
+        """The same in words."""
+        moved = self.types
         if len(moved) == 1:
             return f", all of them in {next(iter(moved))}"
         return "".join(f", {size:,} of them in {dtype}" for dtype, size in moved.items())

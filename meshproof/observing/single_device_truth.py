@@ -69,7 +69,7 @@ LARGE, LARGE_DRAWS, LARGE_WIDTH = 1 << 20, 4, 8.0
 normal error exceeds those deviations once in a million runs (Student's t with 4 degrees of freedom)."""
 
 RETRACED = NotSupported(
-    "a step of single_device() is compiled in every call, and it is not trained so hundreds of times"
+    "a step of single_device() is compiled in every call, too often to train hundreds of times: jit it once"
 )
 """CMP-1 says so of the mesh."""
 

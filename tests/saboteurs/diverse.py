@@ -4,8 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from tests.healthy.recipes import Diverse, Normalised, Prodigy, StoresNarrow
+from tests.healthy.sharded import FSDP, UnitClip
 from tests.healthy.together import Decorrelated
 from tests.healthy.trainer import LOSS, moves
 from tests.saboteurs.planting import plant_stranger
@@ -73,8 +75,41 @@ class TwiceAsFar(Prodigy):
         return new, metrics
 
 
+class LeavesOneOut(Normalised):
+    """By hand, and unchecked: nobody reduces the gradient of a vector, and the budget does not list it."""
+
+    name = "vector_reduced_by_nobody"
+
+    def value_and_gradients(self, w: Any, batch: Any) -> Any:
+        """Each device keeps its own."""
+
+        def local(w: Any, batch: Any) -> Any:
+            value, own = jax.value_and_grad(self.mean_loss)(w, batch)
+            value, shared = jax.lax.pmean((value, {name: own[name] for name in ("hidden", "out")}), "data")
+            return value, shared | {"gain": own["gain"]}
+
+        parts = {"mesh": self.mesh, "in_specs": (P(), self.rows), "out_specs": P()}
+        return jax.shard_map(local, **parts, check_vma=False)(w, batch)
+
+
+class SumsShards(UnitClip):
+    """The mean of all devices' shards in place of each one's own, budgeted as norms of units would be."""
+
+    name = "shards_summed_as_metrics"
+    optimizer = FSDP.optimizer
+    step_moves = (*FSDP.step_moves, moves("all-reduce", "metrics", (2, 32), (4, 8)))
+
+    def value_and_gradients(self, w: Any, batch: Any) -> Any:
+        """Once they are scattered."""
+        value, gradients = super().value_and_gradients(w, batch)
+        parts = {"mesh": self.mesh, "in_specs": P("data"), "out_specs": P("data")}
+        return value, jax.shard_map(lambda g: jax.lax.pmean(g, "data"), **parts, check_vma=False)(gradients)
+
+
 plant_stranger(OwnEntropies(), "NUM-2", "NUM-4")
 plant_stranger(OwnViews(), "NUM-2", "NUM-4")
 plant_stranger(TwiceAsFar(), "NUM-3")
 plant_stranger(GainOfAFew(), "NUM-2", "NUM-3")
 plant_stranger(ProductOfNarrow(), "MIX-2")
+plant_stranger(LeavesOneOut(), "NUM-2", "NUM-3", "NUM-6")
+plant_stranger(SumsShards(), "NUM-2")

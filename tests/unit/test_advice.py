@@ -79,6 +79,13 @@ def test_another_amount_points_at_nothing(lanes):
     assert said(*lanes) == [""]
 
 
+def test_what_moves_wide_behind_a_promise_of_less_is_cast_too_late():
+    """The whole of it in float32, and no parameter that is used twice."""
+    budget = [Communication("all-gather", OVER, "parameters", 1536, "bfloat16")]
+    [lane] = compare_traffic([Collective("all-gather", OVER, 1, 1, 3072, "f32", "all-gather", "other")], budget)
+    assert hint(lane, [lane], LEAVES, {"data"}).startswith("it stands before the cast: cast first")
+
+
 @pytest.mark.parametrize(
     ("seen", "phases", "words"),
     [

@@ -99,12 +99,18 @@ def judged():
     [("work 1.0", "work 1.3", "slower", 1), ("work 1.3", "work 1.0", "faster", 0)],
 )
 def test_planted_change_is_told_with_its_direction(ab, old, new, verdict, code):
-    """Work that is 1.3 times as much is slower on the side that does it, and faster seen from there."""
-    done = ab(old, new, *WORK)
-    assert done.exit_code == code, done.output
+    """Work that is 1.3 times as much is slower on the side that does it, and faster seen from there.
+
+    On a machine where other tests run it may not be told at once: the advice is to try again, never the other verdict.
+    """
+    for _ in range(3):
+        done = ab(old, new, *WORK)
+        found = judged()
+        if found["verdict"] != "cannot tell":
+            break
+        assert done.exit_code == 0 and "or a quieter machine" in done.stdout, done.output
+    assert (found["verdict"], done.exit_code) == (verdict, code), done.output
     assert verdict in done.stdout
-    found = judged()
-    assert found["verdict"] == verdict
     assert [[len(side) for side in session.values()] for session in found["seconds"]] == [[120, 120]] * 6
 
 

@@ -23,7 +23,7 @@ from meshproof.observing.alike import Alike
 from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.nan_propagation import propagating
 from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
-from meshproof.observing.rounding import as_held, is_float
+from meshproof.observing.rounding import as_held, is_float, moved, widened
 from meshproof.observing.seen import NotSupported, Seen, Unseen
 from meshproof.observing.start import Start
 from meshproof.observing.state import host, replicas
@@ -80,6 +80,15 @@ class Probe:
     by_length: bool = False
     ulps: float = 1.0
     spoiled: bool = False
+
+    def beside(self, draw: int, dtype: str, ulps: float) -> Probe:
+        """The same from start values and inputs that lie so many units in the last place beside."""
+        parameters, *batches = moved((self.parameters, *self.batches), draw, dtype, ulps)
+        return replace(self, parameters=parameters, batches=tuple(batches))
+
+    def in_float64(self) -> Probe:
+        """The same from the same numbers in float64."""
+        return replace(self, parameters=widened(self.parameters), batches=tuple(map(widened, self.batches)))
 
 
 def probes(case: Case, parameters: Leaves, batches: Sequence[Leaves], state: Any) -> Iterator[Probe]:

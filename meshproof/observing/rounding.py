@@ -153,6 +153,25 @@ def of_changes(by: Trajectory, true: Trajectory, before: Leaves, roundings: int,
     return replace(by, steps=tuple(map(of_step, by.steps, true.steps)))
 
 
+def of_losses(by: Trajectory, true: Trajectory, apart: Sequence[Trajectory]) -> Trajectory:
+    """The deviations where a metric may be a function of the loss, as perplexity is: that of the loss is in each, as
+    often as the metric moves with it in runs that are much further ``apart`` than rounding."""
+
+    def of_step(deviations: Step, step: Step, others: Sequence[Step]) -> Step:
+        moves = deviation(step.loss, [other.loss for other in others], 1)
+
+        def with_loss(path: str, is_: np.ndarray) -> np.ndarray:
+            moved = deviation(step.metrics[path], [other.metrics[path] for other in others], 0)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                by_loss = deviations.loss * moved / moves
+            return np.hypot(is_, np.where(np.isfinite(by_loss), by_loss, 0.0))
+
+        return replace(deviations, metrics={path: with_loss(path, is_) for path, is_ in deviations.metrics.items()})
+
+    others = zip(*(run.steps for run in apart), strict=True)
+    return replace(by, steps=tuple(map(of_step, by.steps, true.steps, others)))
+
+
 def deviation(true: Any, draws: Sequence[Any], roundings: int, dtype: str = "float32") -> np.ndarray:
     """Of one array, element by element: the root mean square of the draws' errors and that many roundings to a dtype.
 

@@ -50,7 +50,7 @@ from meshproof.observing.members import canonical, loss_of, scalar, state_and_me
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, place, probes, run, step_of
 from meshproof.observing.programs import stage
-from meshproof.observing.rounding import as_held, deviations, is_float, moved, of_changes, only_doubles, widened
+from meshproof.observing.rounding import as_held, deviations, is_float, of_changes, of_losses, only_doubles
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import OTHER, Pieces, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import array_leaves, host
@@ -67,6 +67,9 @@ billion runs (Student's t with 16 degrees of freedom)."""
 LARGE, LARGE_DRAWS, LARGE_WIDTH = 1 << 20, 4, 8.0
 """Of as many parameters each step takes long, and each leaf has elements enough to know a deviation by: a scalar's
 normal error exceeds those deviations once in a million runs (Student's t with 4 degrees of freedom)."""
+
+APART, FAR_DRAWS = 1024.0, 2
+"""So many units in the last place are much more than rounding; so many runs tell how a metric moves with the loss."""
 
 RETRACED = NotSupported(
     "a step of single_device() is compiled in every call, too often to train hundreds of times: jit it once"
@@ -199,7 +202,7 @@ class OneDevice:
         try:
             with jax.enable_x64(True):
                 trainer = Alike(on_one_device(self.case.strategy, "float64"))
-                training = in_float64(self.training)
+                training = self.training.in_float64()
                 begins = begins_as(trainer.load(nest(training.parameters)), single)
                 whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)
                 return trainer if begins and whole else None
@@ -209,20 +212,22 @@ class OneDevice:
     def reference(self, probe: Probe, draws: int, width: float = 1.0) -> ReferenceTrajectory:
         """The numbers, and their deviations. Raises ``ValueError`` where this is no single device."""
         dtype = self.case.contract.compute_dtype
-        given = [probe.parameters, *probe.batches]
-        runs = []
-        for draw in range(draws):
-            parameters, *batches = moved(given, draw, dtype, probe.ulps)
-            runs.append(self.train(self.trainer, replace(probe, parameters=parameters, batches=tuple(batches))))
+
+        def beside(draw: int, ulps: float) -> Trajectory:
+            return self.train(self.trainer, probe.beside(draw, dtype, ulps))
+
+        runs = [beside(draw, probe.ulps) for draw in range(draws)]
         if self.in_double is None:
             true = self.train(self.trainer, probe)
         else:
             with jax.enable_x64(True):
-                true = self.train(self.in_double, in_float64(probe))
+                true = self.train(self.in_double, probe.in_float64())
         compared = 2 if self.in_double is None else 1
         by = deviations(true, runs, self.case.devices, dtype, width, compared)
         if probe.by_length:
             by = of_changes(by, true, probe.parameters, compared * self.case.devices, width)
+        elif true.steps[0].metrics:
+            by = of_losses(by, true, [beside(draw, APART) for draw in range(FAR_DRAWS)])
         lengths = spread(true, runs) if dtype in HALVES and probe.what == self.training.what else {}
         return ReferenceTrajectory(true, by, lengths)
 
@@ -291,8 +296,3 @@ def narrow_types(trainer: Any, probe: Probe) -> list[str]:
     """Floating-point types of the compiled step that are less than double."""
     text = stage(lowered(trainer, probe).compile(), "compiled").as_text()
     return [name for name in element_types(text) if name.startswith(("f", "bf")) and name != "f64"]
-
-
-def in_float64(probe: Probe) -> Probe:
-    """A probe that starts from the same numbers in float64."""
-    return replace(probe, parameters=widened(probe.parameters), batches=tuple(map(widened, probe.batches)))

@@ -125,9 +125,17 @@ class Classifies(DataParallel):
 
     def mean_loss(self, w, batch):
         """The cross-entropy of the rows that count."""
+        return jnp.sum(self.losses(w, batch) * batch["counts"]) / jnp.sum(batch["counts"])
+
+    def losses(self, w, batch):
+        """Of each row."""
         logits = jax.nn.gelu(batch["x"] @ w["hidden"]) @ w["out"] + w["bias"]
-        of = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
-        return jnp.sum(of * batch["counts"]) / jnp.sum(batch["counts"])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
+
+    def update(self, state, batch):
+        """One step, which reports what everybody plots."""
+        new, metrics = super().update(state, batch)
+        return new, metrics | {"perplexity": jnp.exp(metrics["loss"])}
 
 
 class Uncertain(DataParallel):

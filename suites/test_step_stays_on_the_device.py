@@ -52,7 +52,8 @@ def count(case, observation, judge):
 @pytest.mark.clause("CMP-2")
 def test_dtypes_are_not_promoted(observation, judge):
     """The train step and its gradients MUST NOT promote any dtype implicitly. (Every leaf of the state keeps its
-    dtype. A whole number or a truth value may take the dtype of the floats that it meets.)"""
+    dtype. A whole number or a truth value may take the dtype of the floats that it meets, and these that of complex
+    numbers of their digits.)"""
     promotions = judge.see(observation.gradients.promotions)
     judge.clear(f"gradients: expected no implicit promotion, saw {seen}" for seen in promotions)
     before, steps = judge.see(observation.start.parameters), judge.see(observation.training.steps)

@@ -16,6 +16,9 @@ from meshproof.observing.seen import Facet, Failed, Seen, Unseen
 from meshproof.observing.state import host
 from meshproof.observing.subject import Subject
 
+DIGITS = {"complex": "float32", "complex64": "float32", "complex128": "float64"}
+"""The floats that complex numbers are made of: of Python's they are, beside an array, float32 or wider."""
+
 
 @dataclass(frozen=True)
 class Gradients(Facet):
@@ -47,7 +50,8 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
     """The gradients, the implicit promotion that tracing them takes, if it takes one, and JAX's mode in which it could.
 
     A truth value or a whole number that meets floats of one dtype, as a mask or a count in a product, is none: what
-    comes out has their dtype. What else is promoted behind it is not seen.
+    comes out has their dtype. Nor are floats that meet complex numbers of their digits. What else is promoted behind it
+    is not seen.
     """
 
     def run() -> Seen[Tree]:
@@ -63,11 +67,13 @@ def _gradients(subject: Subject, state: Any) -> tuple[Seen[Tree], Seen[tuple[str
 
 
 def widens(refused: str) -> bool:
-    """Whether JAX refuses more than truth values beside one dtype, or whole numbers beside one of floats.
+    """Whether JAX refuses more than truth values beside one dtype, or whole numbers beside one of floats, or complex
+    numbers of as many digits beside these.
 
     So does what names no two dtypes, in words that are not known here.
     """
-    names = set(re.findall(r"'(\w+)'", refused))
+    named = set(re.findall(r"'(\w+)'", refused))
+    names = {DIGITS.get(name, name) for name in named}
     numbers = names - {"bool"}
     whole = {name for name in numbers if "int" in name}
-    return len(names) < 2 or (len(numbers) > 1 and len(numbers - whole) != 1)
+    return len(named) < 2 or (len(numbers) > 1 and len(numbers - whole) != 1)

@@ -140,6 +140,17 @@ class TruthMask(Trainer):
         return jnp.sum(of * batch["mask"]) / jnp.sum(batch["mask"])
 
 
+class Waves(Trainer):
+    """Hidden waves, in complex numbers."""
+
+    name = "waves"
+
+    def mean_loss(self, w, batch):
+        """Of both parts."""
+        waves = jnp.exp(1j * (batch["x"] @ w["hidden"]))
+        return jnp.mean(((waves.real + waves.imag) @ w["out"] - batch["y"]) ** 2)
+
+
 class TypedKey(Trainer):
     """Carries a typed key for the draws of later steps."""
 
@@ -247,5 +258,5 @@ class Accumulated(Trainer):
 
 def strategies():
     """All of them."""
-    kinds = (Trainer, ReportsArrays, TruthMask, TypedKey, WarnsInDouble, Wrapped, Clipped, Averaged, Accumulated)
+    kinds = (Trainer, ReportsArrays, TruthMask, Waves, TypedKey, WarnsInDouble, Wrapped, Clipped, Averaged, Accumulated)
     return [kind() for kind in kinds]

@@ -12,6 +12,8 @@ from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import SCALARS, Traffic, norms_allowed
 from meshproof.observing.observation import Observation
 
+from .derived import USES
+
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 
 MOST = 6
@@ -146,18 +148,15 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         if repeated := uses(excess, leaves):
             return f"as much as {repeated}: {often(over, axes)}"
         return f"numbers that are neither gradients nor in the budget, as a metric of the whole batch: {listed}"
-    if not alike:
-        several = together(excess, leaves) if operation in REDUCTIONS else ""
-        return f"as much as {several} once more: {often(over, axes)}" if several else ""
+    if not alike and operation in REDUCTIONS:
+        return f"{more} {often(over, axes)}" if (more := several(excess, lane, leaves)) else ""
     what = " or ".join(alike[:3])
-    if operation == "all-gather":
+    if alike and operation == "all-gather":
         return (
             f"as much as {what} once more: constrained to its layout in use where it is used, it is gathered once; "
             "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so)"
         )
-    if operation in REDUCTIONS:
-        return f"as much as {what} once more: {often(over, axes)}"
-    return ""
+    return f"as much as {what} once more: {often(over, axes)}" if alike and operation in REDUCTIONS else ""
 
 
 def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
@@ -170,6 +169,19 @@ def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
             if times > 1 and not rest:
                 return f"{' and '.join(paths)} {times} times more"
     return ""
+
+
+def several(excess: int, lane: Traffic, leaves: tuple[LeafLayout, ...]) -> str:
+    """Of which parameters so many bytes may be, each once or one of them several times, or that more is reduced than
+    there are; empty if not."""
+    if paths := together(excess, leaves):
+        return f"as much as {paths} once more:"
+    sizes = {leaf.path: leaf.itemsize * prod(leaf.shape) for leaf in leaves if leaf.shape}
+    again = [path for path, size in sizes.items() if excess % size == 0 and 1 < excess // size <= USES]
+    if again:
+        return f"as much as {' or '.join(f'{path} {excess // sizes[path]} times' for path in again[:3])} more:"
+    reduced = sum(entry.tensors or 0 for entry in lane.entries)
+    return f"{reduced} arrays are reduced, and there are {len(leaves)} parameters:" if reduced > len(leaves) else ""
 
 
 def together(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
@@ -191,6 +203,7 @@ def together(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
 def often(over: str, axes: tuple[str, ...]) -> str:
     """Why a gradient is reduced more than once."""
     return (
-        f"of a parameter that is used twice, as a tied embedding, XLA sums each use over {over}; in jax.shard_map, "
-        f"jax.lax.pcast(parameters, {axes}, to='varying') adds them first"
+        f"of a parameter that is used several times, as a tied embedding, XLA sums each use over {over}; in "
+        f"jax.shard_map, jax.lax.pcast(parameters, {axes}, to='varying') adds them first; of vectors under jit, budget "
+        "what is seen"
     )

@@ -27,7 +27,11 @@ from meshproof.measures.verdicts import MOST, unequal
 from meshproof.observing.observation import Observation
 
 from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rematerialises
+from .hierarchical import gathered_again, left_in_shards, padding
 from .raveled import gradient_layout, raveled
+
+USES = 16
+"""As often a vector may be used, and its gradient be reduced, where a compiler writes the collectives."""
 
 REDUCTIONS: tuple[Operation, ...] = ("all-reduce", "reduce-scatter")
 
@@ -81,7 +85,7 @@ class Theory:
             pieces = [(one.bytes, one.gathered) for one in self.parameters if axis in one.gathered]
             in_shards = self.case.contract.optimizer_state is None or axis in axes_of(self.case, "optimizer_state")
             if pieces or not in_shards:
-                yield from self.mismatch("parameters", "gathered", axis, ("all-gather",), pieces, most)
+                yield from self.mismatch("parameters", "gathered", axis, ("all-gather",), pieces, most=most)
         whole = [(one.bytes, one.gathered) for one in self.parameters]
         yield from self.detour("parameters", "gathered", "all-gather", whole, most)
 
@@ -90,7 +94,9 @@ class Theory:
         for axis in data_axes(self.case):
             pieces = [(one.bytes, one.scattered) for one in self.parameters if axis in one.scattered]
             hint = "" if pieces else "; of gradients that a step scatters, declare the shards (ZeRO-2), not the whole"
-            for told in self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces):
+            again = gathered_again(self.case.contract.step or ()).items()
+            more = sum(size for axes, size in again if axis in axes)
+            for told in self.mismatch("gradients", "scattered", axis, ("reduce-scatter",), pieces, more=more):
                 yield f"{told}{hint}"
         whole = [(one.bytes, one.scattered) for one in self.parameters]
         yield from self.detour("gradients", "scattered", "reduce-scatter", whole)
@@ -105,14 +111,16 @@ class Theory:
                 for one in self.parameters
                 if axis in one.reduced
             ]
-            absent = self.put_together(axis) + self.of_sums(axis)
-            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, absent=absent)
+            little, step, mesh = self.little(axis), self.case.contract.step or (), self.case.mesh
+            absent = self.put_together(axis) + little
+            more = padding(step, mesh, axis) * len(self.parameters) + (USES - 1) * little
+            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, absent, more)
 
-    def of_sums(self, axis: str) -> int:
-        """The bytes that gradients may lack over an axis, because a loss multiplies what is summed by a parameter, as
-        by a task's weight, or a gain multiplies a normalised kernel, whose gradient is summed and has the gain's in it.
-        A compiler that writes the collectives leaves out no other. Of a trainer that brings a truth it is known whether
-        one does."""
+    def little(self, axis: str) -> int:
+        """The bytes of vectors and of small parameters, where a compiler writes the collectives: these gradients may be
+        missing over an axis, because a loss multiplies what is summed by a parameter, as by a task's weight, or a gain
+        multiplies a normalised kernel, whose gradient is summed and has the gain's in it; and each use of them may be
+        reduced. A compiler leaves out no other. Of a trainer that brings a truth it is known whether one does."""
         if self.case.contract.explicit or not own_judge(self.case):
             return 0
         whole = [one for one in self.parameters if axis in one.reduced]
@@ -121,10 +129,13 @@ class Theory:
 
     def put_together(self, axis: str) -> int:
         """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put
-        together by a sum over other axes: so each device reads its part of a table of positions. Over axes that split
-        tokens the budget alone tells a sum of shards from one of whole tables, by its bytes."""
+        together over other axes. By a gather, in a hierarchical all-reduce. Or by a sum: so each device reads its part
+        of a table of positions. Over axes that split tokens the budget alone tells a sum of shards from one of whole
+        tables, by its bytes."""
         step, mesh = self.case.contract.step or (), self.case.mesh
         lines = [line for line in step if (line.operation, line.payload) == ("all-reduce", "gradients")]
+        if absent := left_in_shards(step, mesh, axis):
+            return absent
         summed = {line.axes for line in lines if axis not in line.axes}
         alone = sum(line.bytes for line in lines if line.axes == (axis,))
         written_as_gathers = [
@@ -146,11 +157,12 @@ class Theory:
         axis: str,
         operations: tuple[Operation, ...],
         pieces: list[tuple[int, set[str]]],
-        most: int = 1,
         absent: int = 0,
+        more: int = 0,
+        most: int = 1,
     ) -> Iterator[str]:
         """A sentence if these pieces (bytes, axes) do not move over ``axis`` once, or up to ``most`` times; so many
-        bytes may be ``absent``.
+        bytes may be ``absent``, or as many ``more`` move.
 
         If the budget has a line for all axes of a piece, it moves over all at once. Else it moves over one axis after
         the other, in an order that the compiler chooses: over this axis whole, or as the shard left by the others.
@@ -166,7 +178,7 @@ class Theory:
             size if axes in at_once else size // prod(mesh[other] for other in axes - {axis}) for size, axes in pieces
         )
         seen = bytes_of(self.case, own, self.collectives)
-        yield from self.judged(f"{payload} {done} over {axis}", seen, (least - absent, whole * most), most, own)
+        yield from self.judged(f"{payload} {done} over {axis}", seen, (least - absent, whole * most + more), most, own)
 
     def detour(
         self, payload: str, done: str, operation: Operation, pieces: list[tuple[int, set[str]]], most: int = 1

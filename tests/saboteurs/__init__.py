@@ -27,6 +27,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     evaluating,
     evaluations,
     experts,
+    hierarchical,
     kept,
     layout,
     lifecycle,

@@ -7,7 +7,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import apart, hint, lacking, multiplied, together
+from suites.advice import apart, hint, lacking, multiplied, several, together
 from suites.raveled import moments
 
 LEAVES = (
@@ -29,9 +29,12 @@ def said(*pairs):
 @pytest.mark.parametrize(
     ("lanes", "words"),
     [
-        ([("all-reduce", 4096, 3072)], "as much as table once more: of a parameter that is used twice"),
+        ([("all-reduce", 4096, 3072)], "as much as table once more: of a parameter that is used several times"),
         ([("all-gather", 5120, 3072)], "as much as kernel once more: constrained to its layout in use"),
-        ([("all-reduce", 6144, 3072)], "as much as all parameters once more: of a parameter that is used twice"),
+        (
+            [("all-reduce", 6144, 3072)],
+            "as much as all parameters once more: of a parameter that is used several times",
+        ),
         ([("all-reduce", 3080, 3072)], "list Communication('all-reduce', ('data',), 'metrics', 8)"),
         ([("all-reduce", 3076, 4), ("reduce-scatter", 0, 3072)], "missing from the reduce-scatter"),
     ],
@@ -69,6 +72,23 @@ def test_parameters_that_are_used_twice_have_so_many_bytes_together(excess, word
     sizes = {"first": 1000, "second": 300, "third": 70, "fourth": 50, "fifth": 7}
     leaves = tuple(LeafLayout(path, (size,), 1, "", (), PartitionSpec()) for path, size in sizes.items())
     assert together(excess, leaves) == words
+
+
+@pytest.mark.parametrize(
+    ("excess", "tensors", "words"),
+    [
+        (720, 6, "as much as theta 6 times or bias 5 times more:"),
+        (724, 6, "6 arrays are reduced, and there are 3 parameters:"),
+        (724, 3, ""),
+    ],
+)
+def test_a_vector_that_is_used_many_times_is_told(excess, tensors, words):
+    """By its bytes, or by how many arrays are reduced."""
+    sizes = {"kernel": (100, 100), "theta": (30,), "bias": (36,)}
+    leaves = tuple(LeafLayout(path, shape, 4, "", (), PartitionSpec()) for path, shape in sizes.items())
+    reduced = Collective("all-reduce", OVER, 1, tensors, 40_264 + excess, "f32", "all-reduce", "backward")
+    [lane] = compare_traffic([reduced], [Communication("all-reduce", OVER, "gradients", 40_264)])
+    assert hint(lane, [lane], leaves, set()).startswith(words) and several(excess, lane, leaves) == words
 
 
 @pytest.mark.parametrize(

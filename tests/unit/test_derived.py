@@ -157,20 +157,46 @@ def test_absent_truths_are_not_equal():
     assert not share_truth(one, other)
 
 
-def test_a_gradient_of_sums_alone_is_whole():
-    """Of a few numbers, or of vectors, where a compiler writes the collectives; by hand each gradient is reduced."""
+BIASES = 4 * (128 + 512 + 128 + 10)
+
+
+@pytest.mark.parametrize(
+    ("more", "explicit", "passes"),
+    [
+        (-40, False, True),
+        (-40, True, False),
+        (-BIASES, False, True),
+        (-BIASES - 4, False, False),
+        (15 * BIASES, False, True),
+        (15 * BIASES + 4, False, False),
+        (512, True, False),
+    ],
+)
+def test_gradients_of_vectors_where_a_compiler_writes_the_collectives(more, explicit, passes):
+    """They may be made of sums, or be reduced in each use; by hand each is reduced, once."""
     case = next(case for case in DERIVED if case.id == "data_parallel-jax-mlp@data=8")
     [gradients] = [line for line in case.contract.step if line.payload == "gradients"]
-    biases = 4 * (128 + 512 + 128 + 10)
-    for lacking, explicit, passes in (
-        (40, False, True),
-        (40, True, False),
-        (biases, False, True),
-        (biases + 4, False, False),
-    ):
-        less = promising(case, step=(replace(gradients, bytes=gradients.bytes - lacking),), explicit=explicit)
-        assert problems(less)
-        assert bool(problems(less, single_device=True)) is not passes
+    other = promising(case, step=(replace(gradients, bytes=gradients.bytes + more),), explicit=explicit)
+    assert problems(other)
+    assert bool(problems(other, single_device=True)) is not passes
+
+
+@pytest.mark.parametrize(
+    ("scattered", "summed", "gathered", "passes"),
+    [(0, 0, 0, True), (12, 3, 12, True), (0, 1, 0, False), (4, 0, 4, False), (0, 0, 4, False), (100, 25, 100, False)],
+)
+def test_gradients_may_be_scattered_and_gathered_again(scattered, summed, gathered, passes):
+    """Then as much of them as a device has is reduced over the other axis, and they may be padded to be shared."""
+    case = next(case for case in DERIVED if case.id == "data_parallel-jax-mlp@data=8")
+    [whole] = [line for line in case.contract.step if line.payload == "gradients"]
+    case = Case(case.id, case.strategy, {"host": 2, "chip": 4}, case.target)
+    step = (
+        replace(whole, operation="reduce-scatter", axes=("chip",), bytes=whole.bytes + scattered),
+        replace(whole, axes=("host",), bytes=whole.bytes // 4 + summed),
+        replace(whole, operation="all-gather", axes=("chip",), bytes=whole.bytes + gathered),
+    )
+    batch = {"*": PartitionSpec(("host", "chip"))}
+    assert bool(problems(promising(case, step=step, batch=batch))) is not passes
 
 
 def test_a_vector_of_all_parameters_is_known_by_its_length():

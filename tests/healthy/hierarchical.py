@@ -1,0 +1,65 @@
+"""An all-reduce in three parts, by hand: ``pytest suites/ --impl tests.healthy.hierarchical``."""
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.sharding import PartitionSpec as P
+
+from .manual import Manual
+from .trainer import moves
+
+BOTH = ("host", "chip")
+LENGTH = 16 * 33 + 33 * 7
+PADDED = LENGTH + 1
+
+
+class Hierarchical(Manual):
+    """Chips of a host share what is summed between hosts. Gradients are one vector, which four chips cannot share
+    without a zero at its end."""
+
+    name, model = "hierarchical", "odd_mlp"
+    axes = {"host": 2, "chip": 4}
+    rows = P(BOTH)
+    shapes = {"hidden": (16, 33), "out": (33, 7)}
+    forward_moves = (moves("all-reduce", "metrics", (), over=BOTH),)
+    step_moves = (
+        *forward_moves,
+        moves("reduce-scatter", "gradients", (PADDED,), over=("chip",)),
+        moves("all-reduce", "gradients", (PADDED // 4,), over=("host",)),
+        moves("all-gather", "gradients", (PADDED,), over=("chip",)),
+    )
+
+    def batch(self, draws):
+        """Seven columns to fit."""
+        given = super().batch(draws)
+        return given | {"y": given["y"][:, :7]}
+
+    def mean(self, value):
+        """Of all devices."""
+        return jax.lax.pmean(value, BOTH)
+
+    def value_and_gradients(self, w, batch):
+        """Of this device's examples, then the mean of all."""
+
+        def local(w, batch):
+            value, gradients = jax.value_and_grad(super(Manual, self).mean_loss)(w, batch)
+            vector, back = ravel_pytree(gradients)
+            return self.mean(value), back(self.summed(vector) / self.mesh.size)
+
+        whole = jax.shard_map(local, mesh=self.mesh, in_specs=(P(), self.rows), out_specs=P(), check_vma=False)
+        return whole(w, batch)
+
+    def summed(self, vector):
+        """Over all devices."""
+        padded = jnp.pad(vector, (0, -vector.size % self.mesh.shape["chip"]))
+        shard = jax.lax.psum_scatter(padded, "chip", tiled=True)
+        return jax.lax.all_gather(self.between_hosts(shard), "chip", tiled=True)[: vector.size]
+
+    def between_hosts(self, shard):
+        """Over those that have the same shard."""
+        return jax.lax.psum(shard, "host")
+
+
+def strategies():
+    """All of them."""
+    return [Hierarchical()]

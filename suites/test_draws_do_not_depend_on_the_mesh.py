@@ -10,7 +10,6 @@ from meshproof.measures.numerics import MULTIPLE, agree, norm
 from meshproof.measures.trajectories import cancelled
 from meshproof.observing.draws import alike
 from meshproof.observing.key_streams import again, alike_in_rows, drawn_twice, left_behind, moves_on
-from meshproof.observing.seen import NotSupported
 from meshproof.observing.spread import KEYS, LENGTH, TOGETHER
 
 from .advice import multiplied
@@ -180,12 +179,13 @@ def test_draws_differ_between_steps(observation, judge):
     usual, other, places, later = (judge.see(getattr(observation.draws, name)) for name in names)
     keys, late_keys = (getattr(observation.draws, name) for name in ("keys", "late_keys"))
     if alike(usual, other) and alike(usual, places):
-        if not judge.see(observation.draws.spread).keyed:
-            judge.see(NotSupported("neither other keys nor other places of the examples change what a step computes"))
         first, *others = judge.see(keys)
         if all(step.keys() == first.keys() for step in others):
             made = f"saw {told(min(first, key=attrgetter('place', 'device')))} by the same keys in all steps"
-            judge.fail([f"each step: expected new keys, {made}; keep a key or a counter in the state, and move it on"])
+            cure = (
+                "keep a key or a counter in the state, and move it on; of what is meant to be the same in all steps, as"
+            )
+            judge.fail([f"each step: expected new keys, {made}; {cure} random features, leave `draws` out"])
         return
     if alike(usual, later) and not differ(keys):
         seen = f"expected another loss than {usual:.9g} with the counters and keys of the second step, saw {later:.9g}"

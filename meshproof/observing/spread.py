@@ -47,9 +47,8 @@ class Spread:
 
     Of this the mean and the median are lengths: of a gradient that is 0 but for rounding, Adam adds its rate with
     either sign. ``variance`` is that of all elements of each together, with its own standard error, as its runs show
-    it. ``keyed``: keys of the state change something, not its counters alone."""
+    it."""
 
-    keyed: bool
     mean: Leaves
     median: Leaves
     deviation: Leaves
@@ -74,7 +73,8 @@ def over_other_keys(
     elements the noise adds up, and a length has little.
 
     What changes none of them, as noise that is added to updates, is seen in these, and in their ``pieces``. Where no
-    keys of the state change anything, counters may: a key is folded with them. ``fresh`` makes the state that each
+    keys of the state change anything, counters may: a key is folded with them. They are moved on far, by numbers that
+    are near each other, for rates and noise may follow a schedule. ``fresh`` makes the state that each
     starts from.
     """
 
@@ -93,10 +93,10 @@ def over_other_keys(
 
     for counters in (False, True):
         for updates in (False, True):
-            states = (rekeyed(fresh(), OTHER * number, counters) for number in range(1, KEYS + 1))
+            states = (rekeyed(fresh(), OTHER + number, counters) for number in range(KEYS))
             tried = [run(state, updates) for state in islice(states, TRIED)]
             if not are_alike(tried):
-                return spread([*tried, *(run(state, updates) for state in states)], keyed=not counters)
+                return spread([*tried, *(run(state, updates) for state in states)])
     return NotSupported("other keys and counters in its state change nothing that its step draws")
 
 
@@ -118,7 +118,7 @@ def in_pieces(changes: Leaves, pieces: Pieces) -> Leaves:
     return seen
 
 
-def spread(runs: Sequence[Leaves], keyed: bool) -> Spread:
+def spread(runs: Sequence[Leaves]) -> Spread:
     """Of what all of these runs have."""
 
     def of_each(how: Callable[..., Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def spread(runs: Sequence[Leaves], keyed: bool) -> Spread:
         return {what: np.asarray(norm(of)) if what.startswith(CHANGE) else of for what, of in middle.items()}
 
     mean, median = with_lengths(of_each(np.mean)), with_lengths(of_each(np.median))
-    return Spread(keyed, mean, median, of_each(np.std), of_each(variance))
+    return Spread(mean, median, of_each(np.std), of_each(variance))
 
 
 def variance(runs: np.ndarray, axis: int) -> tuple[float, float]:

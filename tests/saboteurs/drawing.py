@@ -153,12 +153,18 @@ class Projects(Trainer):
     """Random features of one key in every step, which no state has: they are meant to be the same."""
 
     name = "healthy_projects"
-    draws = True
 
     def mean_loss(self, w: Any, batch: Any) -> Any:
         """Of projected inputs."""
         features = jax.random.normal(jax.random.key(5), (16, 16)) / 4
         return super().mean_loss(w, batch | {"x": batch["x"] @ features})
+
+
+class DrawsTheSame(Projects):
+    """They were to be others in each step, and all examples share them."""
+
+    name = "draws_the_same"
+    draws = True
 
 
 class SplitsAndSums(Splits):
@@ -206,6 +212,7 @@ class DropsOut(Trainer):
 plant_stranger(DropsOut())
 plant_stranger(Splits())
 plant_stranger(Projects())
+plant_stranger(DrawsTheSame(), "NUM-9")
 plant_stranger(SplitsAndSums(), "NUM-2", "NUM-4")
 plant_stranger(KeysInBatch())
 plant_stranger(drops("healthy_drops"))

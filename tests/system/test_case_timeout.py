@@ -34,7 +34,9 @@ CAUGHT = {
     "asks": ("no state could be made: EOFError",),
     "reads_donated": (),
 }
-"""What is said of each trainer that hangs. Of `reads_donated` older versions say that it crashed."""
+"""What is said of each trainer that hangs. Older versions say that `reads_donated` crashed, or are killed by it."""
+
+KILLED = ("not-supported", "RUN-1 fails: the observing process was killed by SIGSEGV")
 
 
 def run_suites(path, *arguments, **variables):
@@ -69,6 +71,9 @@ def judged(tmp_path_factory):
 @pytest.mark.parametrize("name", CAUGHT)
 def test_a_hang_is_a_failed_case_that_says_where(judged, name):
     """One clause fails, with the limit, the stack and the option, and others name it; a truth costs no other clause."""
+    if name == "reads_donated" and judged[0][name][RUNS] == KILLED:
+        assert judged[0][name][ANSWERS][0] == "failed"
+        return
     status, message = judged[0][name][{"in_truth": LOSSES, "reads_donated": RUNS}.get(name, ANSWERS)]
     assert status == "failed" and not [words for words in CAUGHT[name] if words not in message], message
     if name != "reads_donated":
@@ -98,7 +103,7 @@ def test_a_process_in_which_a_step_raised_is_not_used_again(tmp_path):
     """In one process too: its devices would end no program of the next case."""
     run = run_suites(tmp_path / "report.json", "-n", "0", "-p", "no:randomly", "-k", "runs_are and (donated or after)")
     found = read(tmp_path / "report.json")
-    assert found["reads_donated"][RUNS][0] == "failed", run.stdout
+    assert found["reads_donated"][RUNS][0] == "failed" or found["reads_donated"][RUNS] == KILLED, run.stdout
     assert found["after"][RUNS][0] == found["judged_after"][RUNS][0] == "proved", run.stdout
 
 

@@ -175,7 +175,7 @@ def test_an_interruption_is_no_verdict_and_leaves_whole_files(stacks, tmp_path):
     command = [sys.executable, "-c", "from meshproof.cli import app; app()", "upgrade", "--from", stacks[0]]
     command += ["--to", stacks[0], "--impl", "tests.implementations.adapters", "--output", tmp_path]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert "suites on --from" in process.stderr.readline()
+        assert any("suites on --from" in line for line in process.stderr)  # JAX may say first that it has no GPU
         os.killpg(process.pid, signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130 and "interrupted: there is no verdict" in said

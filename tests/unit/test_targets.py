@@ -1,6 +1,7 @@
 """What a target is called, which chips there are, and whether the compiler that it takes is here."""
 
 import importlib.metadata
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +75,21 @@ def test_gpus_are_described_whole():
         text = configuration(chip)
         assert f"device_memory_size: {chip.memory}\n" in text and chip.kind in text
         assert text.count("{") == text.count("}") and "None" not in text
+
+
+@pytest.mark.parametrize("place", ["", "toolkit/bin", "packages/cu13/bin", "path"])
+def test_the_assembler_is_found_where_xla_looks(monkeypatch, tmp_path, place):
+    """In a toolkit, beside the packages, or on the path; else what installs it is said before anything is compiled."""
+    monkeypatch.setattr(packages, "TOOLKITS", [tmp_path / "toolkit"])
+    spec = SimpleNamespace(submodule_search_locations=[tmp_path / "packages"])
+    monkeypatch.setattr(packages, "find_spec", lambda name: spec)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    if place:
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "ptxas").touch(mode=0o755)
+    told = packages.missing(read_target("gpu:h200:8"))
+    assert bool(place) is packages.has_assembler() is not bool(told)
+    assert place or told.endswith("calls ptxas, which is not installed; pip install nvidia-cuda-nvcc")
 
 
 def test_a_missing_compiler_is_named_with_what_installs_it(monkeypatch):

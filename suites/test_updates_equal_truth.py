@@ -5,7 +5,7 @@ import pytest
 
 from meshproof.measures.numerics import is_integer
 from meshproof.measures.numerics import judge as judge_leaves
-from meshproof.measures.trajectories import cancelled
+from meshproof.measures.trajectories import cancelled, changes
 from meshproof.observing.seen import NotExercised, NotSupported
 
 from .applicability import both, distributed, in_float32, keeps_auxiliary
@@ -16,9 +16,10 @@ def judge_part(part, case, observation, truth, judge):
     judge.needs(case, part)
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     what, zero = part.replace("_", " "), cancelled(truth)
+    added = changes(truth.value) if part == "parameters" else [None] * len(truth.value.steps)
     judge.numbers(
-        judge_leaves(*(getattr(of, part) for of in step), f"{what} after step {number}", cancelled=zero)
-        for number, step in enumerate(steps, start=1)
+        judge_leaves(*(getattr(of, part) for of in step), f"{what} after step {number}", cancelled=zero, changes=change)
+        for number, (step, change) in enumerate(zip(steps, added, strict=True), start=1)
     )
 
 

@@ -48,13 +48,14 @@ def judge(
     part: str = "leaves",
     vacuous: float = VACUOUS,
     cancelled: Collection[str] = (),
+    changes: Leaves | None = None,
 ) -> Verdict:
     """Every leaf against truth, within `MULTIPLE` standard deviations of float32 rounding, in truth's order.
 
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal; those of 8 bits, to which
     floats are rounded, may differ by 1 in a hundredth of them. A leaf that is missing, unexpected, of another shape or
     not finite fails, as does a bound that exceeds ``vacuous`` of the truth, except of the parameters in ``cancelled``
-    and of their moments.
+    and of their moments. Of what its last change (``changes``) has brought back to nearly 0, that is the signal.
     Raises ``ValueError`` if truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
@@ -62,7 +63,9 @@ def judge(
     for path, value in truth.items():
         if np.shape(value) != np.shape(rounding[path]):
             raise ValueError(f"{path}: truth has shape {np.shape(value)}, its rounding {np.shape(rounding[path])}")
-    return pair(observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous, cancelled))
+    return pair(
+        observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous, cancelled, changes)
+    )
 
 
 def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
@@ -134,7 +137,9 @@ def pair(
     return Verdict(part, tuple(records))
 
 
-def within(rounding: Leaves, name: str, vacuous: float, cancelled: Collection[str] = ()) -> Judge:
+def within(
+    rounding: Leaves, name: str, vacuous: float, cancelled: Collection[str] = (), changes: Leaves | None = None
+) -> Judge:
     """A judge of one leaf against the reference called ``name``, by the deviations in ``rounding``."""
     endings = tuple(f"/{path}" for path in cancelled)
 
@@ -156,6 +161,8 @@ def within(rounding: Leaves, name: str, vacuous: float, cancelled: Collection[st
         if np.shape(by) != np.shape(is_):
             raise ValueError(f"{path}: the leaf has shape {np.shape(is_)}, its rounding {np.shape(by)}")
         error, allowed, signal = norm(saw - is_), MULTIPLE * norm(by), norm(is_)
+        if changes and path in changes:
+            signal = max(signal, norm(changes[path]))
         if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
             tied = sqrt(max(1, TIES * saw.size))
             if observed.dtype in (np.int8, np.uint8) and np.abs(saw - is_).max() == 1 and error <= tied:
@@ -175,7 +182,7 @@ def explain(
     """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum."""
     share = ratio(allowed, signal)
     if isfinite(allowed) and error > allowed:
-        factor = float(np.vdot(is_, saw)) / signal**2 if signal else 0.0
+        factor = float(np.vdot(is_, saw)) / norm(is_) ** 2 if is_.any() else 0.0
         if factor and abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10:
             cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
         elif not saw.any():

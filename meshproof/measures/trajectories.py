@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -26,13 +27,24 @@ def judge_trajectory(
     if len(observed.steps) != len(true.steps):
         raise ValueError(f"observed {len(observed.steps)} steps, truth has {len(true.steps)}")
     verdicts = [judge(observed.gradients, true.gradients, rounding.gradients, "gradients of step 1", vacuous, zero)]
-    for number, (saw, is_, by) in enumerate(zip(observed.steps, true.steps, rounding.steps, strict=True), 1):
+    steps = zip(observed.steps, true.steps, rounding.steps, changes(true), strict=True)
+    for number, (saw, is_, by, change) in enumerate(steps, 1):
         state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
         verdicts.append(judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous))
         if saw.optimizer_state or is_.optimizer_state:
             verdicts.append(judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero))
-        verdicts.append(judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero))
+        verdicts.append(judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero, change))
     return tuple(verdicts)
+
+
+def changes(trajectory: Trajectory) -> tuple[Leaves, ...]:
+    """What each step adds to the parameters; of the first, before which nothing is shown, nothing.
+
+    An optimizer that takes only signs, as Lion, may bring back to 0 what began there: rounding is all that is left.
+    """
+    held = [step.parameters for step in trajectory.steps]
+    later = ({path: real(new[path]) - real(old[path]) for path in new} for old, new in pairwise(held))
+    return ({}, *later)
 
 
 def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:

@@ -119,6 +119,16 @@ def test_a_bound_of_nothing_needs_a_signal():
     assert (record.failure, record.margin, record.relative) == ("exceeds", inf, inf)
 
 
+@pytest.mark.parametrize(("change", "failure"), [(0.1, None), (1e-8, "vacuous")])
+def test_what_a_step_brings_back_to_nothing_is_held_against_the_step(change, failure):
+    """Its bound is rounding of what it was: small beside the change, however large beside what is left."""
+    left, bound = {"b": np.full(3, 1e-10)}, {"b": np.full(3, 1e-9)}
+    [record] = judge(left, left, bound, changes={"b": np.full(3, change)}).records
+    assert record.failure == failure
+    [record] = judge({"b": np.full(3, 1e-7)}, left, bound, changes={"b": np.full(3, change)}).records
+    assert record.failure == "exceeds"
+
+
 def test_nothing_to_judge_is_not_a_pass():
     """No leaves at all is a failure that says so."""
     verdict = judge({}, {}, {}, "gradients")

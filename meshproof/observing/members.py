@@ -202,11 +202,24 @@ ADVICE = {
 }
 """What to do, by words of JAX's errors that leave it open."""
 
+HANDED = (
+    "`load` is handed nested dicts with the keys that `parameters` shows: of a list of layers {'0': …, '1': …}, which "
+    "it makes a list again."
+)
+
 
 def told(error: Exception) -> str:
     """What was raised; and how that comes about, where JAX does not say it."""
     advice = [sentence for words, sentence in ADVICE.items() if words in str(error)]
+    within = {frame.name for frame in traceback.extract_tb(error.__traceback__) if not is_own(frame.filename)}
+    if isinstance(error, LookupError | TypeError | AttributeError) and "load" in within:
+        advice.append(HANDED)
     return " ".join([f"{type(error).__name__}: {error}", *advice])
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is one of Meshproof's."""
+    return Path(file).is_relative_to(Path(__file__).parent)
 
 
 def origin(error: Exception) -> str:

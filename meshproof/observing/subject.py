@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -13,7 +12,7 @@ from jax.numpy import floating, issubdtype
 from meshproof.cases import Case, has_member
 from meshproof.contract import Batch, Leaves, Part, Tree, leaves
 from meshproof.observing.agreement import agree
-from meshproof.observing.members import batches_of, canonical, check_repeated, origin, parameter_paths, told
+from meshproof.observing.members import batches_of, canonical, check_repeated, is_own, origin, parameter_paths, told
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import array_leaves, host, in_model_order, is_gone, is_same
 
@@ -23,9 +22,6 @@ F = TypeVar("F", bound=Facet)
 
 ALONE = "non-addressable"
 """What JAX says where host code reads an array of which other processes hold a part."""
-
-INSTRUMENTS = Path(__file__).parent
-"""Whose fault it is not that an array is read so."""
 
 STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
 """What every state has."""
@@ -87,7 +83,7 @@ class Subject:
             return NotExercised(str(error))
         except Exception as error:
             where = origin(error)
-            if ALONE in str(error) and Path(where).is_relative_to(INSTRUMENTS):
+            if ALONE in str(error) and is_own(where):
                 return NotExercised(f"over several processes this is not looked at ({where})")
             return Failed(f"{told(error)} ({where})")
 

@@ -103,6 +103,17 @@ def test_float64_that_several_processes_hand_over_is_told():
     assert told(ValueError("w")) == "ValueError: w"
 
 
+def test_what_load_is_handed_is_told():
+    """A trainer that keeps its layers in a list gets a dict of them."""
+
+    def load(parameters):
+        return {"w": parameters[0]}
+
+    with pytest.raises(KeyError) as raised:
+        load({"0": 1.0})
+    assert told(raised.value).endswith("of a list of layers {'0': …, '1': …}, which it makes a list again.")
+
+
 def test_batches_that_are_no_function_are_refused():
     """By the member's name, and with what it should be."""
     with pytest.raises(TypeError, match=r"batches is a list of 1 \(dict\), expected a function: batches\(count\)"):

@@ -75,10 +75,14 @@ def lacking(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...],
     if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
         return ""
     alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
-    if alike and lacks <= of.get("gradients", 0):
+    which = " or ".join(alike[:3]) or together(lacks, leaves)
+    if which and lacks <= of.get("gradients", 0):
         inside = any(len(leaf.shape) == 1 for leaf in leaves if leaf.path in alike) and operation == "all-reduce"
         made = "; where one is made of another that is reduced, as a gain's behind a normalised kernel, budget less"
-        return f"as much as the gradient of {' or '.join(alike[:3])}, which nothing reduces over {over}{made * inside}"
+        return (
+            f"as much as the gradient of {which}, which nothing reduces over {over}; of what the loss does not use, "
+            f"`gradients` in the contract has no pattern{made * inside}"
+        )
     if lacks <= of.get("metrics", 0) and lacks % 4 == 0:
         which = "it" if len(metrics) == 1 else f"one of {', '.join(metrics)}"
         each = f"{lacks // 4} numbers" if lacks > 4 else "one number"

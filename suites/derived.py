@@ -220,6 +220,8 @@ class Theory:
                 f" (or, in a step that computes them {seen / low:g} times on purpose, as often as `evaluations` says)"
             )
         source += ", or per microbatch" if parts > 1 else ""
+        if what.startswith("gradients reduced") and seen < low:
+            source += "; of parameters that the loss does not use, `gradients` in the contract has no pattern"
         source += f", {' and '.join(sorted(halves(self.case)))} counted as f32" if halves(self.case) else ""
         yield f"{what}: {amount}; {source}; budget: {'; '.join(map(str, own)) or 'no such line'}"
 

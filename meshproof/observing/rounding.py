@@ -100,13 +100,14 @@ def deviations(
     """The deviation of every element: of the draws from ``true``, and of the last roundings, which they do not see.
 
     Gradients and what is made of them are rounded to the digits of ``dtype``, and `FUNCTIONS` are in them. Its range is
-    no matter: a loss scale keeps float16 in it. Of ``runs`` that are compared each rounds; all deviations are taken
+    no matter: a loss scale keeps float16 in it. Of ``runs`` that are compared each rounds, and in float32 each has
+    functions: sums of like terms, as of the gradient behind a mean, round alike in all draws. All deviations are taken
     ``width`` times. What the state keeps at infinity in every draw, as the best loss before the first, is known
     exactly: its deviation is 0.
     """
 
     def of(value: Leaves, others: Sequence[Leaves], number: int, to: str = dtype, more: int = FUNCTIONS) -> Leaves:
-        roundings = runs * (devices - 1 + number) + more
+        roundings = runs * (devices - 1 + number) + more * (runs if dtype == "float32" else 1)
         return {
             path: width * deviation(value[path], [other[path] for other in others], roundings, to) for path in value
         }

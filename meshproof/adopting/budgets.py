@@ -187,7 +187,7 @@ def _reductions(
         elif count < 1:
             how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
         elif count > 1:
-            how = f"reduced {spelled(count)} over {axis}"
+            how = f"reduced {spelled(count)} over {axis} (what computes them as often says `evaluations`)"
         elif theory.not_scattered(of, axis, own):
             how = f"all-reduced over {axis} and then sliced, not reduce-scattered"
         elif any(theory.left_whole(weight, each, axis) for weight in of for each in own):

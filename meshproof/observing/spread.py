@@ -74,8 +74,7 @@ def over_other_keys(
 
     What changes none of them, as noise that is added to updates, is seen in these, and in their ``pieces``. Where no
     keys of the state change anything, counters may: a key is folded with them. They are moved on far, by numbers that
-    are near each other, for rates and noise may follow a schedule. ``fresh`` makes the state that each
-    starts from.
+    are near each other, for rates and noise may follow a schedule. ``fresh`` makes the state that each starts from.
     """
 
     def run(state: Any, updates: bool) -> Leaves:

@@ -21,7 +21,7 @@ SQUARED = 4
 LIKE = 8
 """As many times as many of them where the run on one device is one of float32: it sums like terms, as of the gradient
 behind a mean over positions, one after the other, all draws round them alike, and a mesh sums them in parts. Of a
-network with such a mean one set of data in four was off by more without it."""
+network with such a mean one of three sets of data was off by more without it."""
 
 MOVED = 1 / 12
 """The chance of moving by one ulp: the error has the variance ulp²/12, that of one rounding to nearest."""

@@ -23,6 +23,23 @@ class Lion(DataParallel):
     optimizer = optax.lion(1e-3, weight_decay=1e-2)
 
 
+class LionFromZero(DataParallel):
+    """A bias that begins at 0, and is there again, but for rounding, after a step up and a step down."""
+
+    name, model = "lion_from_zero", "biased_mlp"
+    optimizer = optax.lion(1e-3)
+    shapes = DataParallel.shapes | {"bias": (1,)}
+    step_moves = (moves("all-reduce", "gradients", *shapes.values()), LOSS)
+
+    def create(self, key):
+        """With the bias at 0."""
+        return self.start(super().create(key)["parameters"] | {"bias": jnp.zeros(1)})
+
+    def mean_loss(self, w, batch):
+        """Of biased outputs."""
+        return super().mean_loss(w, batch | {"y": batch["y"] - w["bias"]})
+
+
 class Adafactor(DataParallel):
     """Statistics of rows and columns; what a leaf does not use of them is a placeholder."""
 
@@ -251,4 +268,4 @@ def strategies():
         Uncertain,
         Dispersed,
     )
-    return [*(kind() for kind in kinds), Classifies(seed=38)]
+    return [*(kind() for kind in kinds), Classifies(seed=38), LionFromZero(seed=1)]

@@ -218,7 +218,7 @@ def told(error: Exception) -> str:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is one of Meshproof's."""
+    """Whether a file is one of those that observe, and not of a trainer."""
     return Path(file).is_relative_to(Path(__file__).parent)
 
 

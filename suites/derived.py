@@ -57,14 +57,19 @@ def lanes_of(case: Case, seen: Iterable[Collective], budget: Iterable[Communicat
 class Moved(NamedTuple):
     """A parameter's bytes per device in use; the axes it is gathered over, and its gradient reduced or scattered over.
 
-    ``scattered`` is a part of ``reduced``. A ``vector`` has one dimension or none.
+    ``scattered`` is a part of ``reduced``. One that stands for all, raveled, has no shape.
     """
 
     bytes: int
     gathered: set[str]
     reduced: set[str]
     scattered: set[str]
-    vector: bool = False
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def vector(self) -> bool:
+        """Whether it has one dimension or none."""
+        return self.shape is not None and len(self.shape) < 2
 
 
 @dataclass(frozen=True)
@@ -111,21 +116,25 @@ class Theory:
                 for one in self.parameters
                 if axis in one.reduced
             ]
-            little, step, mesh = self.little(axis), self.case.contract.step or (), self.case.mesh
-            absent = self.put_together(axis) + little
-            more = padding(step, mesh, axis) * len(self.parameters) + (USES - 1) * little
-            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, absent, more)
+            missing, little = self.of_a_compiler(axis)
+            padded = padding(self.case.contract.step or (), self.case.mesh, axis) * len(self.parameters)
+            bounds = missing + self.put_together(axis), padded + (USES - 1) * little
+            yield from self.mismatch("gradients", "reduced", axis, REDUCTIONS, pieces, *bounds)
 
-    def little(self, axis: str) -> int:
-        """The bytes of vectors and of small parameters, where a compiler writes the collectives: these gradients may be
-        missing over an axis, because a loss multiplies what is summed by a parameter, as by a task's weight, or a gain
-        multiplies a normalised kernel, whose gradient is summed and has the gain's in it; and each use of them may be
-        reduced. A compiler leaves out no other. Of a trainer that brings a truth it is known whether one does."""
+    def of_a_compiler(self, axis: str) -> tuple[int, int]:
+        """The bytes of gradients that may be missing over an axis where a compiler writes the collectives, and of those
+        that it may reduce in each use. Of a trainer that brings a truth it is known whether one does so.
+
+        Vectors and small parameters are both: a loss multiplies what is summed by one, as by a task's weight, or a gain
+        a normalised kernel, whose gradient is summed and has the gain's in it. A kernel of another one's shape may be
+        missing: both gradients are made of one sum, as those of the mean and the deviation of a weight."""
         if self.case.contract.explicit or not own_judge(self.case):
-            return 0
+            return 0, 0
         whole = [one for one in self.parameters if axis in one.reduced]
+        kernels = [one for one in whole if one.bytes > SCALARS and not one.vector]
         small = sum(one.bytes for one in whole if one.bytes <= SCALARS and not one.vector)
-        return min(small, SCALARS) + sum(one.bytes for one in whole if one.vector)
+        little = min(small, SCALARS) + sum(one.bytes for one in whole if one.vector)
+        return little + sum(one.bytes for number, one in enumerate(kernels) if one in kernels[:number]), little
 
     def put_together(self, axis: str) -> int:
         """The bytes that gradients lack over an axis because only a shard is reduced there, and the shards are put
@@ -269,7 +278,7 @@ def moved(case: Case, leaf: LeafLayout) -> Moved:
     gradient = gradient_layout(case, leaf)
     reduced = set() if gradient is None else axes - in_use
     scattered = reduced & set(spec_axes(gradient or ()))
-    return Moved(size, (at_rest & axes) - in_use, reduced, scattered, vector=len(leaf.shape) < 2)
+    return Moved(size, (at_rest & axes) - in_use, reduced, scattered, leaf.shape)
 
 
 def lacking(size: float, axes: Iterable[str], mesh: Mapping[str, int]) -> float:

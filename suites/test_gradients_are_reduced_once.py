@@ -23,8 +23,9 @@ def test_gradients_are_reduced_once(case, observation, judge):
     of the batch where the auxiliary state has them: in the forward pass at most twice their bytes, for a variance has a
     mean of its own, and in the backward pass no more than in the forward pass, or twice in the step alone, or once to
     be gathered; or where the optimizer keeps them beside moments, as preconditioners, each once, or once to be
-    gathered. Where a compiler writes the collectives, a vector, or parameters of up to 64 bytes, may have a gradient
-    that is made of sums, or of another's that is reduced, or be reduced in each use, if the budget says so. Where
+    gathered. Where a compiler writes the collectives, a vector, parameters of up to 64 bytes, or a kernel of another's
+    shape, may have a gradient that is made of sums, or of another's that is reduced; and vectors and small parameters
+    may be reduced in each use, if the budget says so. Where
     gradients are scattered over other axes and gathered again, only their shards are reduced.)"""
     budget = judge.budget("step")
     axes = {line.axes for line in budget if line.payload == "gradients"}

@@ -181,7 +181,7 @@ class Strategy(Protocol):
     ``draws`` (whether a step draws random numbers, as dropout does), ``without_draws()`` (the same trainer with all
     rates at 0: a case of its own, whose numbers are held to float64), and ``model_flops`` (`ModelFlops`, for the
     utilisation in benchmarks). And instead of a ``truth``, ``single_device(dtype)``: the same trainer on one device,
-    with ``load``, whose arrays and arithmetic are all ``"float32"`` or ``"float64"``, as asked.
+    with ``load``, asked for ``"float32"``; a step that JAX cannot trace is asked for ``"float64"``, too.
 
     For checkpoints: ``save(state, folder)`` writes the whole state into a folder that does not exist yet, a
     ``pathlib.Path``, and returns when it is whole on disk; ``restore(folder)`` returns that state, placed as ``init``

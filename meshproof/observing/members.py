@@ -43,7 +43,8 @@ def host_batches(returned: Any, count: int) -> list[Batch]:
         if len(set(sizes.values())) != 1 or () in sizes.values():
             raise ValueError(
                 f"batches({count}) returned a batch whose fields have the leading dimensions {sizes}, expected the "
-                f"global batch size in all of them; give every field one row for each example"
+                f"global batch size in all of them; give every field one row for each example: turn "
+                f"time-major ones round, or pad the shorter ones, and let the step close over what has no rows"
             )
     return batches
 

@@ -23,6 +23,7 @@ from meshproof.observing.alike import Alike
 from meshproof.observing.members import canonical, loss_of, other_metrics, state_and_metrics
 from meshproof.observing.nan_propagation import propagating
 from meshproof.observing.other_states import advanced, shows_rates, with_rates_times
+from meshproof.observing.programs import stage
 from meshproof.observing.rounding import as_held, is_float, moved, widened
 from meshproof.observing.seen import NotSupported, Seen, Unseen
 from meshproof.observing.start import Start
@@ -180,6 +181,12 @@ def lengths(before: Leaves, step: Step) -> Leaves:
 def place(trainer: Any, batch: Any) -> Any:
     """The batch as the trainer takes it."""
     return trainer.shard_batch(batch) if has_member(trainer, "shard_batch") else batch
+
+
+def lowered(trainer: Any, probe: Probe) -> Any:
+    """The step's program before it is compiled. Raises where ``train_step`` has no ``lower``."""
+    state, batch = trainer.load(nest(probe.parameters)), place(trainer, nest(probe.batches[0]))
+    return stage(trainer.train_step.lower(state, batch), "lowered")
 
 
 def step_of(trainer: Any, state: Any, metrics: Any, coarse: bool = False) -> Step:

@@ -18,11 +18,6 @@ in twelfths. Of 1,350 runs of 45 healthy trainers one, with a GELU on eight colu
 SQUARED = 4
 """Of a square, as a second moment is one, the error is twice as large beside the value."""
 
-LIKE = 8
-"""As many times as many of them where the run on one device is one of float32: it sums like terms, as of the gradient
-behind a mean over positions, one after the other, all draws round them alike, and a mesh sums them in parts. Of a
-network with such a mean one of three sets of data was off by more without it."""
-
 MOVED = 1 / 12
 """The chance of moving by one ulp: the error has the variance ulp²/12, that of one rounding to nearest."""
 
@@ -105,13 +100,13 @@ def deviations(
     """The deviation of every element: of the draws from ``true``, and of the last roundings, which they do not see.
 
     Gradients and what is made of them are rounded to the digits of ``dtype``, and `FUNCTIONS` are in them. Its range is
-    no matter: a loss scale keeps float16 in it. Of ``runs`` that are compared each rounds, and two of float32 are
-    `LIKE` each other; all deviations are taken ``width`` times. What the state keeps at infinity in every draw, as the
+    no matter: a loss scale keeps float16 in it. Of ``runs`` that are compared each rounds; all deviations are taken
+    ``width`` times. What the state keeps at infinity in every draw, as the
     best loss before the first, is known exactly: its deviation is 0.
     """
 
     def of(value: Leaves, others: Sequence[Leaves], number: int, to: str = dtype, more: int = FUNCTIONS) -> Leaves:
-        roundings = runs * (devices - 1 + number) + more * (LIKE if runs > 1 and dtype == "float32" else 1)
+        roundings = runs * (devices - 1 + number) + more
         return {
             path: width * deviation(value[path], [other[path] for other in others], roundings, to) for path in value
         }

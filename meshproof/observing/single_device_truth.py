@@ -13,10 +13,12 @@ the n − 1 sums that bring n devices together, and each train step rounds what 
 thus has n − 1 + k of them. (Partial sums of one sign are no larger than their sum. Where terms cancel, the draws see
 it.)
 
-Where float64 cannot be had, the trainer's own run in the precision that it declares takes its place: where a step draws
-random numbers (JAX draws others in float64), declares bfloat16, or keeps float32 whatever it is handed. Two runs are
-then compared that both round, so that twice as many roundings are allowed. In bfloat16 it is bfloat16's unit by which
-inputs are moved.
+In float64 its own program is computed, whatever float32 is written in it, with the constants and the random numbers
+that it has in float32 (`widened_programs`): what float32 makes of 1 − 0.999, mesh and truth have alike. Only where a
+step cannot be traced is the trainer asked for one of float64; JAX would draw other numbers in it. Where neither can be
+had, and where bfloat16 is declared, the trainer's own run in the precision that it declares takes the place of float64.
+Two runs are then compared that both round, so that twice as many roundings are allowed. In bfloat16 it is bfloat16's
+unit by which inputs are moved.
 
 What is allowed of a leaf is then as everywhere: `numerics.MULTIPLE` deviations, no more than `numerics.VACUOUS` of the
 signal. Sums over devices add the same terms in another order. What is not seen: a fault that the trainer also has on
@@ -38,19 +40,18 @@ import numpy as np
 
 from meshproof.cases import Case, has_member
 from meshproof.contract import HALVES, Leaves, ReferenceTrajectory, Step, Trajectory, leaves, nest
-from meshproof.hlo.arrays import element_types
 from meshproof.measures.lengths import spread
 from meshproof.observing.alike import Alike
 from meshproof.observing.alone import on_one_device
 from meshproof.observing.compilations import COMPILED, compilations_of
 from meshproof.observing.dealt_rows import Dealt
 from meshproof.observing.draws import SWAPPED, rows_by_shard
+from meshproof.observing.float64_trainers import NotTheSameError, Widened, of_float64
 from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, loss_of, scalar, state_and_metrics
 from meshproof.observing.other_states import rekeyed
-from meshproof.observing.probes import Probe, place, probes, run, step_of
-from meshproof.observing.programs import stage
-from meshproof.observing.rounding import as_held, deviations, is_float, of_changes, of_losses, only_doubles
+from meshproof.observing.probes import Probe, lowered, place, probes, run, step_of
+from meshproof.observing.rounding import as_held, deviations, of_changes, of_losses, only_doubles
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import OTHER, Pieces, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import array_leaves, host
@@ -195,19 +196,27 @@ class OneDevice:
 
     @cached_property
     def in_double(self) -> Any:
-        """The trainer in float64; ``None`` where that cannot be had."""
-        if self.program_draws or self.draws or self.case.contract.compute_dtype != "float32":
+        """The trainer in float64, by its own program or as it makes itself; ``None`` where neither can be had."""
+        if self.case.contract.compute_dtype != "float32":
             return None
-        single = self.state()
-        try:
-            with jax.enable_x64(True):
-                trainer = Alike(on_one_device(self.case.strategy, "float64"))
-                training = self.training.in_float64()
-                begins = begins_as(trainer.load(nest(training.parameters)), single)
-                whole = only_doubles(self.train(trainer, training)) and not narrow_types(trainer, training)
-                return trainer if begins and whole else None
-        except Exception:  # whatever it raises, it is judged in float32
-            return None
+        for make in (self.own_program, self.of_float64):
+            with suppress(Exception), jax.enable_x64(True):  # whatever either raises, it is judged in float32
+                trainer = make()
+                if only_doubles(self.train(trainer, self.training.in_float64())):
+                    return trainer
+        return None
+
+    def own_program(self) -> Any:
+        """The trainer with its own program in float64."""
+        return Widened(self.trainer)
+
+    def of_float64(self) -> Any:
+        """The trainer that it makes for float64."""
+        if self.program_draws or self.draws:
+            raise NotTheSameError("in float64 JAX draws other numbers")
+        with jax.enable_x64(False):
+            single = self.state()
+        return of_float64(self.case.strategy, self.training, single)
 
     def reference(self, probe: Probe, draws: int, width: float = 1.0) -> ReferenceTrajectory:
         """The numbers, and their deviations. Raises ``ValueError`` where this is no single device."""
@@ -273,26 +282,3 @@ def same(one: Step, other: Step) -> bool:
         for path, value in held
         if not jax.numpy.issubdtype(value.dtype, np.uint32)
     )
-
-
-def begins_as(double: Any, single: Any) -> bool:
-    """Whether two states begin with the same numbers, but for their rounding: what ``load`` draws, it draws otherwise
-    in float64."""
-    beside = dict(array_leaves(single))
-    return all(
-        np.allclose(array, beside[path], rtol=1e-4, atol=1e-6)
-        for path, array in array_leaves(double)
-        if path in beside and is_float(array)
-    )
-
-
-def lowered(trainer: Any, probe: Probe) -> Any:
-    """The step's program before it is compiled. Raises where ``train_step`` has no ``lower``."""
-    state, batch = trainer.load(nest(probe.parameters)), place(trainer, nest(probe.batches[0]))
-    return stage(trainer.train_step.lower(state, batch), "lowered")
-
-
-def narrow_types(trainer: Any, probe: Probe) -> list[str]:
-    """Floating-point types of the compiled step that are less than double."""
-    text = stage(lowered(trainer, probe).compile(), "compiled").as_text()
-    return [name for name in element_types(text) if name.startswith(("f", "bf")) and name != "f64"]

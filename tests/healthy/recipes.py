@@ -201,18 +201,6 @@ class StoresNarrow(DataParallel):
         return rows.astype(jnp.float32)
 
 
-class Normalised(DataParallel):
-    """A kernel of unit columns, and a gain for each. XLA reduces their product's gradient, and makes both of it."""
-
-    name, model = "weight_norm", "normalised_mlp"
-    shapes = DataParallel.shapes | {"gain": (32,)}
-
-    def mean_loss(self, w, batch):
-        """The same network, of what the two make."""
-        columns = w["hidden"] / jnp.linalg.norm(w["hidden"], axis=0)
-        return super().mean_loss({"hidden": columns * w["gain"], "out": w["out"]}, batch)
-
-
 class Diverse(DataParallel):
     """Asks that all rows together use all of its codes: the entropy of a mean. Its gradient is what little the chances
     of short inputs are apart."""
@@ -250,12 +238,32 @@ class Diverse(DataParallel):
         return jax.lax.pmean(chances, "data")
 
 
+class Pooled(DataParallel):
+    """The mean over 16 positions behind a norm of them, in float32 whatever they are in: the gradient of a bias is a
+    sum of 1,024 like terms."""
+
+    name, model = "pooled", "pooled_mlp"
+    shapes = {"stem": (4, 16), "bias": (16,), "point": (16, 16), "out": (16, 8)}
+    optimizer = optax.nadamw(3e-3)
+    step_moves = (moves("all-reduce", "gradients", *shapes.values()), LOSS)
+
+    def mean_loss(self, w, batch):
+        """Of pooled positions."""
+        stem = batch["x"] @ w["stem"] + w["bias"]
+        normal = (stem - stem.mean((1, 2), keepdims=True)) / stem.std((1, 2), keepdims=True)
+        pooled = (stem + jax.nn.gelu(normal) @ w["point"] / 2).mean(1).astype(jnp.float32)
+        return jnp.mean((pooled @ w["out"] - batch["y"]) ** 2)
+
+    def batch(self, draws):
+        """64 rows of 16 positions."""
+        return super().batch(draws) | {"x": draws.normal(size=(64, 16, 4))}
+
+
 def strategies():
     """All of them."""
     kinds = (
         Prodigy,
         StoresNarrow,
-        Normalised,
         Diverse,
         Lion,
         Adafactor,
@@ -267,5 +275,6 @@ def strategies():
         Accumulated,
         Uncertain,
         Dispersed,
+        Pooled,
     )
     return [*(kind() for kind in kinds), Classifies(seed=38), LionFromZero(seed=1)]

@@ -16,6 +16,7 @@ from . import (
     quantiles,
     raveled,
     recipes,
+    reparametrised,
     sharded,
     together,
 )
@@ -38,6 +39,7 @@ FAMILIES = (
     plateaus,
     quantiles,
     raveled,
+    reparametrised,
 )
 
 

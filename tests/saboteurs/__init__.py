@@ -24,6 +24,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     drawing_noise,
     drawing_rows,
     eight_bits,
+    epsilons,
     evaluating,
     evaluations,
     experts,

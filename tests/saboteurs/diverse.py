@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from tests.healthy.recipes import Diverse, Normalised, Prodigy, StoresNarrow
+from tests.healthy.recipes import Diverse, Prodigy, StoresNarrow
+from tests.healthy.reparametrised import Normalised, Perturbed
 from tests.healthy.sharded import FSDP, UnitClip
 from tests.healthy.together import Decorrelated
 from tests.healthy.trainer import LOSS, moves
@@ -35,6 +36,23 @@ class GainOfAFew(Normalised):
         value, gradients = super().value_and_gradients(w, batch)
         few = {field: rows[: len(rows) // self.mesh.size] for field, rows in batch.items()}
         return value, gradients | {"gain": jax.grad(self.mean_loss)(w, few)["gain"]}
+
+
+class DeviationOfAFew(Perturbed):
+    """The gradient of a deviation is that of the rows that one device has."""
+
+    name = "deviation_of_one_device"
+
+    def value_and_gradients(self, w: Any, batch: Any) -> Any:
+        """By hand, and unchecked: nobody reduces it, and the budget lists no more than the mean's."""
+
+        def local(w: Any, batch: Any) -> Any:
+            value, own = jax.value_and_grad(self.mean_loss)(w, batch)
+            value, shared = jax.lax.pmean((value, {name: own[name] for name in ("mean", "out")}), "data")
+            return value, shared | {"deviation": own["deviation"]}
+
+        parts = {"mesh": self.mesh, "in_specs": (P(), self.rows), "out_specs": P()}
+        return jax.shard_map(local, **parts, check_vma=False)(w, batch)
 
 
 class ProductOfNarrow(StoresNarrow):
@@ -113,3 +131,4 @@ plant_stranger(GainOfAFew(), "NUM-2", "NUM-3")
 plant_stranger(ProductOfNarrow(), "MIX-2")
 plant_stranger(LeavesOneOut(), "NUM-2", "NUM-3", "NUM-6")
 plant_stranger(SumsShards(), "NUM-2")
+plant_stranger(DeviationOfAFew(), "NUM-2", "NUM-3", "NUM-6")

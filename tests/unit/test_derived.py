@@ -1,6 +1,7 @@
 """What must move by shapes and layouts: it is what the book's budgets say, and no other budget passes for it."""
 
 from dataclasses import replace
+from math import prod
 from types import SimpleNamespace
 
 import pytest
@@ -177,6 +178,20 @@ def test_gradients_of_vectors_where_a_compiler_writes_the_collectives(more, expl
     case = next(case for case in DERIVED if case.id == "data_parallel-jax-mlp@data=8")
     [gradients] = [line for line in case.contract.step if line.payload == "gradients"]
     other = promising(case, step=(replace(gradients, bytes=gradients.bytes + more),), explicit=explicit)
+    assert problems(other)
+    assert bool(problems(other, single_device=True)) is not passes
+
+
+@pytest.mark.parametrize(("beyond", "explicit", "passes"), [(0, False, True), (4, False, False), (0, True, False)])
+def test_one_sum_of_which_the_gradients_of_kernels_of_one_shape_are_made(beyond, explicit, passes):
+    """A compiler may reduce no other gradients of those of its shape; by hand each is reduced."""
+    case = next(case for case in DERIVED if case.id == "data_parallel-jax-gpt_block@data=8")
+    shapes = [shape for _, shape in leaves(case.strategy.network.shapes)]
+    may_lack = [shape for number, shape in enumerate(shapes) if len(shape) < 2 or shape in shapes[:number]]
+    assert sorted(shape for shape in may_lack if len(shape) > 1) == [(8, 8), (64, 8, 8), (64, 8, 8)]
+    [gradients] = [line for line in case.contract.step if line.payload == "gradients"]
+    fewer = gradients.bytes - 4 * sum(map(prod, may_lack)) - beyond
+    other = promising(case, step=(replace(gradients, bytes=fewer),), explicit=explicit)
     assert problems(other)
     assert bool(problems(other, single_device=True)) is not passes
 

@@ -150,13 +150,13 @@ def alike_in_rows(step: Drawn, rows: int, weights: Set[tuple[int, ...]]) -> Draw
     return next(shared, None) if own else None
 
 
-def drawn_twice(step: Drawn) -> bool:
-    """Whether a device draws more than once by one key: what is split twice alike, and drawn once, harms nothing. (A
-    layer that is computed again in the backward pass draws again, too.)"""
+def drawn_twice(step: Drawn, computed: int = 1) -> bool:
+    """Whether a device draws more than once by one key: what is split twice alike, and drawn once, harms nothing.
+    Layers that are ``computed`` twice, the second time in the backward pass, draw as often."""
     times: Counter[tuple[int, bytes]] = Counter()
     for draw, often in step.items():
         times[draw.device, draw.key] += often
-    return any(often > 1 for often in times.values())
+    return any(often > computed for often in times.values())
 
 
 def moves_on(steps: Sequence[Drawn]) -> bool:

@@ -113,8 +113,35 @@ class ScansLayers(Drops):
         def layer(hidden: Any, own: Any) -> Any:
             return drop(key if self.layers_share else own, jnp.tanh(hidden), self.kept), None
 
-        hidden, _ = jax.lax.scan(layer, batch["x"] @ w["hidden"], layers)
+        hidden, _ = jax.lax.scan(self.kept_as(layer), batch["x"] @ w["hidden"], layers)
         return jnp.mean((hidden @ w["out"] - batch["y"]) ** 2)
+
+    def kept_as(self, layer: Any) -> Any:
+        """With all that its backward pass needs."""
+        return layer
+
+
+class RecomputesLayers(ScansLayers):
+    """Each layer is computed again in the backward pass; a key is split for a step, and again, alike, for the next."""
+
+    name = "healthy_recomputes_layers"
+
+    def kept_as(self, layer: Any) -> Any:
+        """With nothing."""
+        return jax.checkpoint(layer)
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """By the second part."""
+        return super().both(state | {"key": jax.random.split(state["key"])[1]}, batch)
+
+    def whole(self, state: Any, batch: Any) -> Any:
+        """By the same."""
+        return super().whole(state | {"key": jax.random.split(state["key"])[1]}, batch)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """The first part is kept."""
+        new, metrics = super().step(state, batch)
+        return new | {"key": jax.random.split(state["key"])[0]}, metrics
 
 
 plant_stranger(Accumulates())
@@ -125,3 +152,5 @@ plant_stranger(Deals())
 plant_stranger(drops("deals_labels_otherwise", Deals, fields_apart=True), "NUM-2", "NUM-3")
 plant_stranger(ScansLayers())
 plant_stranger(drops("drops_alike_in_scanned_layers", ScansLayers, layers_share=True), "NUM-9")
+plant_stranger(RecomputesLayers())
+plant_stranger(drops("drops_alike_in_recomputed_layers", RecomputesLayers, layers_share=True), "NUM-9")

@@ -86,6 +86,8 @@ def test_a_key_is_drawn_by_twice_on_one_device():
     """At one place or at two; another device may have the same key."""
     once, again, elsewhere = keys({(0, 0): [1, 2], (0, 1): [1]}, {(0, 0): [1, 1]}, {(0, 0): [1], (1, 0): [1]})
     assert [drawn_twice(step) for step in (once, again, elsewhere)] == [False, True, True]
+    thrice = Counter(dict.fromkeys(again, 3))
+    assert [drawn_twice(step, computed=2) for step in (again, elsewhere, thrice)] == [False, False, True]
 
 
 class Masks:

@@ -5,9 +5,8 @@ what that function takes: trainable and other variables, those of the optimizer,
 """
 
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
-from unittest.mock import patch
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
@@ -15,29 +14,11 @@ import jax
 import keras
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from keras.src.backend.common import dtypes
 from keras.src.backend.jax.trainer import _distribute_data
 
 from meshproof.contract import Communication, Contract, leaves, nest
 
 BATCH, WIDTH, HIDDEN, OUT = 64, 16, 32, 8
-
-
-@contextmanager
-def floats(dtype):
-    """Keras's precision, while its layers are made and traced.
-
-    On JAX it promotes float64 to float32 whatever is set; for the float64 run that entry of its table is lifted.
-    """
-    before, policy = keras.config.floatx(), keras.config.dtype_policy()
-    with patch.dict(dtypes.BIT64_TO_BIT32_DTYPE, {"float64": dtype}):
-        keras.config.set_floatx(dtype)
-        keras.config.set_dtype_policy(dtype)
-        try:
-            yield
-        finally:
-            keras.config.set_floatx(before)
-            keras.config.set_dtype_policy(policy)
 
 
 class Step:
@@ -65,8 +46,8 @@ class Trainer:
 
     framework, model = "keras", "mlp"
 
-    def __init__(self, name="single_device", mesh_axes=None, contract=None, dtype="float32"):
-        self.name, self.contract, self.dtype = name, contract, dtype
+    def __init__(self, name="single_device", mesh_axes=None, contract=None):
+        self.name, self.contract = name, contract
         self.mesh_axes = mesh_axes or {"batch": 1}
         self.train_step = Step(self)
 
@@ -89,10 +70,8 @@ class Trainer:
         layout["mlp/out/kernel"] = ("model", None)
         return keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
 
-    @contextmanager
     def scope(self):
-        with floats(self.dtype), self.distribution.scope() if self.size > 1 else nullcontext():
-            yield
+        return self.distribution.scope() if self.size > 1 else nullcontext()
 
     def build(self):
         """A compiled model whose variables are laid out."""
@@ -153,7 +132,7 @@ class Trainer:
         return nest({variable.path: array for variable, array in zip(optimizer.variables, state[2], strict=True)})
 
     def single_device(self, dtype):
-        return Trainer(dtype=dtype)
+        return Trainer()
 
 
 def strategies():

@@ -9,10 +9,7 @@ from meshproof.measures.traffic import SCALARS, metrics_allowed, norms_allowed
 from .advice import advised
 from .applicability import axes_of, data_parallel, reduces, takes_examples_together
 from .derived import REDUCTIONS, lanes_of, theory
-
-NUMBER = 4
-"""Bytes of one number of an example, as of its loss: a quantile is made of all of them."""
-
+from .hierarchical import NUMBER
 
 @pytest.mark.clause("COM-2", applies=reduces)
 def test_gradients_are_reduced_once(case, observation, judge):
@@ -85,7 +82,7 @@ def gathered(observation, judge):
     beside = sum(leaf.itemsize * prod(leaf.shape) for leaf in running(observation, judge, "optimizer_state"))
     source = "all of the auxiliary state, once"
     ranked = NUMBER * examples(observation) if kept else 0
-    made = f"or {NUMBER} bytes of each example, of which it may be made"
+    made = f"or {NUMBER} bytes of each example, as of its loss, of which a quantile may be made"
     return [
         (kept, source),
         (max(kept, ranked) + beside, f"{source}, {made}; and what the optimizer keeps beside moments"),

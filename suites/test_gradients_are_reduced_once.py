@@ -11,6 +11,7 @@ from .applicability import axes_of, data_parallel, reduces, takes_examples_toget
 from .derived import REDUCTIONS, lanes_of, theory
 from .hierarchical import NUMBER
 
+
 @pytest.mark.clause("COM-2", applies=reduces)
 def test_gradients_are_reduced_once(case, observation, judge):
     """Every gradient byte MUST be reduced exactly once per step (or per microbatch) over every axis that splits the

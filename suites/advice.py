@@ -154,13 +154,24 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         return f"numbers that are neither gradients nor in the budget, as a metric of the whole batch: {listed}"
     if not alike and operation in REDUCTIONS:
         return f"{more} {often(over, axes)}" if (more := several(excess, lane, leaves)) else ""
-    what = " or ".join(alike[:3])
-    if alike and operation == "all-gather":
+    if operation == "all-gather" and (again := gathered_again(excess, leaves)):
         return (
-            f"as much as {what} once more: constrained to its layout in use where it is used, it is gathered once; "
-            "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so)"
+            f"as much as {again} more: constrained to its layout in use where it is used, it is gathered once; "
+            "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so), and "
+            "so does what ravels it, as jnp.vdot(x, x), where jnp.sum(x * x) gathers nothing"
         )
+    what = " or ".join(alike[:3])
     return f"as much as {what} once more: {often(over, axes)}" if alike and operation in REDUCTIONS else ""
+
+
+def gathered_again(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
+    """Which parameters so many bytes are, and how often; empty if none."""
+    for times, often in enumerate(("once", "twice", "three times"), 1):
+        whole, rest = divmod(excess, times)
+        alike = [leaf.path for leaf in leaves if whole in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
+        if not rest and (paths := " or ".join(alike[:3]) or together(whole, leaves)):
+            return f"{paths} {often}"
+    return ""
 
 
 def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:

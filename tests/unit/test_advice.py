@@ -31,6 +31,8 @@ def said(*pairs):
     [
         ([("all-reduce", 4096, 3072)], "as much as table once more: of a parameter that is used several times"),
         ([("all-gather", 5120, 3072)], "as much as kernel once more: constrained to its layout in use"),
+        ([("all-gather", 9216, 3072)], "as much as all parameters twice more: constrained"),
+        ([("all-gather", 9216, 3072)], "as jnp.vdot(x, x), where jnp.sum(x * x) gathers nothing"),
         (
             [("all-reduce", 6144, 3072)],
             "as much as all parameters once more: of a parameter that is used several times",

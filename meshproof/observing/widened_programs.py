@@ -21,6 +21,9 @@ CALLED = ("call_jaxpr", "jaxpr")
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call")
 
+OF_DIGITS = ("bitcast_convert_type", "random_gamma")
+"""What gives something else, and not the same more exactly, in a type of more digits: bits, and draws by rejection."""
+
 DIGITS = 23
 """Of float32. To round to as many, or more, is no rounding of the program's own."""
 
@@ -58,8 +61,8 @@ def _computed(equation: JaxprEqn, given: list[Any]) -> Sequence[Any]:
         return OF_PROGRAMS[name](params, given)
     if name == "reduce_precision" and params["mantissa_bits"] >= DIGITS:
         return given
-    if name == "bitcast_convert_type":
-        given = [lax.convert_element_type(given[0], _type_of(equation.invars[0]).dtype)]
+    if name in OF_DIGITS:
+        given = [_narrowed(value, _type_of(var).dtype) for value, var in zip(given, equation.invars, strict=True)]
     else:
         params = {key: _wider(value) for key, value in params.items()}
     bound = equation.primitive.get_bind_params(params)
@@ -136,6 +139,11 @@ def _of_type(value: Any, aval: Any) -> Any:
     if dtype is not None and jax.numpy.issubdtype(dtype, jax.numpy.floating) and dtype != np.float64:
         raise NarrowError(f"a step computes in {dtype}")
     return value
+
+
+def _narrowed(value: Any, dtype: Any) -> Any:
+    """A value of float64 in the type that it was of."""
+    return lax.convert_element_type(value, dtype) if dtype in WIDER else value
 
 
 def _widened(value: Any) -> Any:

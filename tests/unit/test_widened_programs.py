@@ -89,14 +89,18 @@ def test_random_numbers_are_those_of_float32():
 
     def draw(words):
         key = jax.random.wrap_key_data(words)
-        return jax.random.uniform(key, (64,)), jax.random.bernoulli(key, 0.3, (64,)), jax.random.normal(key, (64,))
+        every = [jax.random.uniform(key, (64,)), jax.random.bernoulli(key, 0.3, (64,)), jax.random.normal(key, (64,))]
+        rejected = [jax.random.gamma(key, jnp.float32(1.3), (64,)), jax.random.poisson(key, jnp.float32(2), (64,))]
+        return [*every, *rejected]
 
-    uniform, kept, normal = map(np.asarray, draw(key))
+    uniform, kept, normal, gamma, poisson = map(np.asarray, draw(key))
     drawn = doubled(draw, key)
-    assert drawn[0].dtype == drawn[2].dtype == np.float64
+    assert drawn[0].dtype == drawn[2].dtype == drawn[3].dtype == np.float64
     assert (drawn[0] == uniform).all()
     assert (drawn[1] == kept).all()
     np.testing.assert_allclose(drawn[2], normal, rtol=1e-5)
+    np.testing.assert_allclose(drawn[3], gamma, rtol=1e-5)
+    assert (drawn[4] == poisson).all()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])

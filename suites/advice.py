@@ -23,14 +23,21 @@ MANY = 24
 """Parameters of which two or three are tried together."""
 
 
+UNKNOWN = (
+    "in a loop that the data end, or a branch that they choose, as the truth value by which jit asks all rows "
+    "whether to go on: in jax.shard_map each device loops for its own rows; or leave the budget out"
+)
+"""Of a number that nobody can know."""
+
+
 def advised(program: str, lanes: Iterable[Traffic], observation: Observation) -> Iterator[str]:
     """A sentence for each of these lanes, which move other bytes than budgeted, with the hint if there is one."""
     wrong, parameters = list(lanes), observation.start.layouts.parameters
     leaves = parameters if isinstance(parameters, tuple) else ()
     for lane in wrong:
         collectives = getattr(observation.programs, program).collectives
-        said = hint(lane, wrong, leaves, split(observation)) or apart(lane, leaves, collectives)
-        said = said or lacking(lane, wrong, leaves, returned(observation))
+        said = UNKNOWN if lane.seen is None else hint(lane, wrong, leaves, split(observation))
+        said = said or apart(lane, leaves, collectives) or lacking(lane, wrong, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 
 

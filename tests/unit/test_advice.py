@@ -1,5 +1,7 @@
 """Hints behind findings: each stands behind the amount that its cause has, and behind no other."""
 
+from types import SimpleNamespace
+
 import pytest
 from jax.sharding import PartitionSpec
 
@@ -7,7 +9,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import apart, hint, lacking, multiplied, several, together
+from suites.advice import advised, apart, hint, lacking, multiplied, several, together
 from suites.raveled import moments
 
 LEAVES = (
@@ -126,6 +128,20 @@ def test_what_is_missing_points_at_its_cause(seen, phases, words):
     [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, what, size) for what, size in of.items()])
     told = lacking(lane, [lane], LEAVES, ["loss", "rows"])
     assert words in told if words else not told
+
+
+def test_a_loop_that_the_data_end_is_told():
+    """Nobody knows how often it reduces."""
+    [lane] = compare_traffic(
+        [Collective("all-reduce", OVER, None, None, None, "pred", "all-reduce", "other")],
+        [Communication("all-reduce", OVER, "metrics", 4)],
+    )
+    layouts = SimpleNamespace(parameters=LEAVES, optimizer_state=LEAVES)
+    observation = SimpleNamespace(
+        start=SimpleNamespace(layouts=layouts), programs=SimpleNamespace(step=SimpleNamespace(collectives=()))
+    )
+    [told] = advised("step", [lane], observation)
+    assert "saw an unknown number" in told and "in jax.shard_map each device loops for its own rows" in told
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_no_key_is_used_twice(observation, judge):
     judge.clear(
         f"step 1: expected each key to be used once, saw: {said}; {how}"
         for said in judge.see(observation.draws.reused)
-        for how in ["split it once, and hand on its parts" if said.startswith(SPLIT) else APART]
+        for how in ["split it once, and pass its parts on" if said.startswith(SPLIT) else APART]
         if not (once and said.startswith((SPLIT, "In random_fold_in")))
     )
 

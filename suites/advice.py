@@ -161,7 +161,7 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         return f"numbers that are neither gradients nor in the budget, as a metric of the whole batch: {listed}"
     if not alike and operation in REDUCTIONS:
         return f"{more} {often(over, axes)}" if (more := several(excess, lane, leaves)) else ""
-    if operation == "all-gather" and (again := gathered_again(excess, leaves)):
+    if operation == "all-gather" and (again := gathers_more(excess, leaves)):
         return (
             f"as much as {again} more: constrained to its layout in use where it is used, it is gathered once; "
             "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so), and "
@@ -171,7 +171,7 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
     return f"as much as {what} once more: {often(over, axes)}" if alike and operation in REDUCTIONS else ""
 
 
-def gathered_again(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
+def gathers_more(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
     """Which parameters so many bytes are, and how often; empty if none."""
     for times, often in enumerate(("once", "twice", "three times"), 1):
         whole, rest = divmod(excess, times)

@@ -106,8 +106,8 @@ def deviations(
 
     Gradients and what is made of them are rounded to the digits of ``dtype``, and `FUNCTIONS` are in them. Its range is
     no matter: a loss scale keeps float16 in it. Of ``runs`` that are compared each rounds; all deviations are taken
-    ``width`` times. What the state keeps at infinity in every draw, as the
-    best loss before the first, is known exactly: its deviation is 0.
+    ``width`` times. What the state keeps at infinity in every draw, as the best loss before the first, is known
+    exactly: its deviation is 0.
     """
 
     def of(value: Leaves, others: Sequence[Leaves], number: int, to: str = dtype, more: int = FUNCTIONS) -> Leaves:

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -199,16 +199,12 @@ class OneDevice:
         """The trainer in float64, by its own program or as it makes itself; ``None`` where neither can be had."""
         if self.case.contract.compute_dtype != "float32":
             return None
-        for make in (self.own_program, self.of_float64):
+        for make in (partial(Widened, self.trainer), self.of_float64):
             with suppress(Exception), jax.enable_x64(True):  # whatever either raises, it is judged in float32
                 trainer = make()
                 if only_doubles(self.train(trainer, self.training.in_float64())):
                     return trainer
         return None
-
-    def own_program(self) -> Any:
-        """The trainer with its own program in float64."""
-        return Widened(self.trainer)
 
     def of_float64(self) -> Any:
         """The trainer that it makes for float64."""

@@ -26,6 +26,18 @@ class OwnEntropies(Diverse):
         return chances
 
 
+def unreduced(trainer: Any, kept: str, w: Any, batch: Any) -> Any:
+    """The loss and its gradients by hand, and unchecked: of one parameter each device keeps its own."""
+
+    def local(w: Any, batch: Any) -> Any:
+        value, own = jax.value_and_grad(trainer.mean_loss)(w, batch)
+        value, shared = jax.lax.pmean((value, {name: of for name, of in own.items() if name != kept}), "data")
+        return value, shared | {kept: own[kept]}
+
+    parts = {"mesh": trainer.mesh, "in_specs": (P(), trainer.rows), "out_specs": P()}
+    return jax.shard_map(local, **parts, check_vma=False)(w, batch)
+
+
 class GainOfAFew(Normalised):
     """The gradient of a gain is that of the rows that one device has."""
 
@@ -44,15 +56,8 @@ class DeviationOfAFew(Perturbed):
     name = "deviation_of_one_device"
 
     def value_and_gradients(self, w: Any, batch: Any) -> Any:
-        """By hand, and unchecked: nobody reduces it, and the budget lists no more than the mean's."""
-
-        def local(w: Any, batch: Any) -> Any:
-            value, own = jax.value_and_grad(self.mean_loss)(w, batch)
-            value, shared = jax.lax.pmean((value, {name: own[name] for name in ("mean", "out")}), "data")
-            return value, shared | {"deviation": own["deviation"]}
-
-        parts = {"mesh": self.mesh, "in_specs": (P(), self.rows), "out_specs": P()}
-        return jax.shard_map(local, **parts, check_vma=False)(w, batch)
+        """The budget lists no more than the mean's."""
+        return unreduced(self, "deviation", w, batch)
 
 
 class ProductOfNarrow(StoresNarrow):
@@ -94,20 +99,13 @@ class TwiceAsFar(Prodigy):
 
 
 class LeavesOneOut(Normalised):
-    """By hand, and unchecked: nobody reduces the gradient of a vector, and the budget does not list it."""
+    """Nobody reduces the gradient of a vector, and the budget does not list it."""
 
     name = "vector_reduced_by_nobody"
 
     def value_and_gradients(self, w: Any, batch: Any) -> Any:
         """Each device keeps its own."""
-
-        def local(w: Any, batch: Any) -> Any:
-            value, own = jax.value_and_grad(self.mean_loss)(w, batch)
-            value, shared = jax.lax.pmean((value, {name: own[name] for name in ("hidden", "out")}), "data")
-            return value, shared | {"gain": own["gain"]}
-
-        parts = {"mesh": self.mesh, "in_specs": (P(), self.rows), "out_specs": P()}
-        return jax.shard_map(local, **parts, check_vma=False)(w, batch)
+        return unreduced(self, "gain", w, batch)
 
 
 class SumsShards(UnitClip):

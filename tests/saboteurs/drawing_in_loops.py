@@ -144,6 +144,17 @@ class RecomputesLayers(ScansLayers):
         return new | {"key": jax.random.split(state["key"])[0]}, metrics
 
 
+class DropsAgain(RecomputesLayers):
+    """What goes into the layers is dropped by the key of the first of them, which is split once more, alike."""
+
+    name = "drops_by_a_key_of_recomputed_layers"
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        first = jax.random.split(key, 3)[0]
+        return super().dropped(w, batch | {"x": drop(first, batch["x"], self.kept)}, key)
+
+
 plant_stranger(Accumulates())
 plant_stranger(drops("drops_alike_in_microbatches", Accumulates, microbatches_share=True), "NUM-9")
 plant_stranger(AccumulatesByItsCount())
@@ -154,3 +165,4 @@ plant_stranger(ScansLayers())
 plant_stranger(drops("drops_alike_in_scanned_layers", ScansLayers, layers_share=True), "NUM-9")
 plant_stranger(RecomputesLayers())
 plant_stranger(drops("drops_alike_in_recomputed_layers", RecomputesLayers, layers_share=True), "NUM-9")
+plant_stranger(DropsAgain(), "NUM-9")

@@ -16,6 +16,7 @@ from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
 from meshproof.observing.background_saves import BackgroundSaves, observe_background_saves
 from meshproof.observing.damage import Damaged, observe_damage
+from meshproof.observing.gathering import gathered
 from meshproof.observing.members import state_and_metrics
 from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
@@ -23,7 +24,12 @@ from meshproof.observing.state import kinds_of, layout_of, moved, retyped, value
 from meshproof.observing.subject import STEPS, Subject
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
-IN_ONE_PROCESS = NotExercised("checkpoints are observed in one process: run without --distributed")
+IN_ONE_PROCESS = NotExercised(
+    "damage, missing leaves and saves in the background are observed in one process: run without --distributed"
+)
+NO_COMMON_FOLDER = NotExercised(
+    "the processes see no common folder for temporary files: let TMPDIR name one that all of them see"
+)
 NOT_ASKED = NotExercised("no clause of checkpoints was selected")
 OF_THE_FIRST = NotExercised(
     "of damage, missing leaves and saves in the background, the first case of its kind is observed"
@@ -67,14 +73,17 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
 
     ``where`` is the layout that the state had before training.
     """
-    if jax.distributed.is_initialized():
-        return Checkpoints.unseen(IN_ONE_PROCESS), state
     if not subject.checkpoints:
         return Checkpoints.unseen(NOT_ASKED), state
     if absent := [member for member in ("save", "restore") if not subject.has(member)]:
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
-    with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as folder:
-        return _observe(subject, state, where, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as own:
+        folder = Path(gathered(own)[0])
+        if not all(gathered(folder.is_dir())):
+            return Checkpoints.unseen(NO_COMMON_FOLDER), state
+        seen = _observe(subject, state, where, folder)
+        subject.agree()  # no process removes what another one still reads
+        return seen
 
 
 def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], folder: Path) -> tuple[Checkpoints, Any]:
@@ -84,7 +93,8 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
     if isinstance(saved, Unseen) or isinstance(restored, Unseen):
         return Checkpoints.unseen(saved if isinstance(saved, Unseen) else restored), state
     values = subject.attempt(lambda: values_of(restored, subject.model))
-    first = first_of_its_kind(subject.case, subject.cases)
+    among = IN_ONE_PROCESS if jax.distributed.is_initialized() else OF_THE_FIRST
+    first = among is OF_THE_FIRST and first_of_its_kind(subject.case, subject.cases)
     seen = Checkpoints(
         restored=subject.then(
             values, lambda values: bitwise(saved.values, values, f"state after {STEPS} steps", NAMES)
@@ -92,10 +102,10 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=subject.attempt(lambda: _refused(subject, folder)) if first else OF_THE_FIRST,
-        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)) if first else OF_THE_FIRST,
+        refused=subject.attempt(lambda: _refused(subject, folder)) if first else among,
+        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)) if first else among,
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
-        background=BackgroundSaves.unseen(NOT_CONTINUED if first else OF_THE_FIRST),
+        background=BackgroundSaves.unseen(NOT_CONTINUED if first else among),
     )
     further = subject.attempt(lambda: _further(subject, state))
     if isinstance(further, Unseen):

@@ -18,8 +18,9 @@ from meshproof.cases import Case, has_member
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.observing.alone import on_one_device
-from meshproof.observing.members import origin, told
-from meshproof.observing.seen import NotSupported
+from meshproof.observing.gathering import gathered
+from meshproof.observing.members import told
+from meshproof.observing.seen import NotSupported, Unseen
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
 from meshproof.observing.subject import Subject
 
@@ -55,18 +56,26 @@ class Saved:
     values: Leaves
     kinds: dict[str, str]
 
-    def restored(self, saved_by: Side, by: Side, folder: Path, model: tuple[str, ...], state: Any = None) -> Any:
+    def problems(self, by: Side, state: Any, model: tuple[str, ...]) -> list[str]:
+        """What is wrong with a state that ``by`` restored, as this process sees it."""
+        verdict = bitwise(self.values, values_of(state, model), "state", NAMES)
+        found = [*moved(by.where, layout_of(state)), *retyped(self.kinds, kinds_of(state))]
+        return found if verdict.passed else [*found, str(verdict)]
+
+    def restored(self, subject: Subject, saved_by: Side, by: Side, folder: Path, state: Any = None) -> Any:
         """What ``by`` makes of a folder, and what is wrong with it; ``saved_by`` first saves ``state`` there."""
-        try:
+
+        def saved_and_restored() -> Any:
             if state is not None:
                 saved_by.strategy.save(state, folder)
-            state = by.strategy.restore(folder)
-            verdict = bitwise(self.values, values_of(state, model), "state", NAMES)
-            problems = [*moved(by.where, layout_of(state)), *retyped(self.kinds, kinds_of(state))]
-            problems += [] if verdict.passed else [str(verdict)]
-        except Exception as error:
-            problems = [f"expected the saved state, saw {told(error)} ({origin(error)})"]
-        return state, Resharded(saved_by.name, by.name, tuple(problems))
+            return by.strategy.restore(folder)
+
+        found = subject.attempt(saved_and_restored)
+        wrong = subject.then(found, lambda found: self.problems(by, found, subject.model))
+        if isinstance(wrong, Unseen):
+            wrong = [f"expected the saved state, saw {wrong.reason}"]
+        everywhere = dict.fromkeys(problem for each in gathered(wrong) for problem in each)
+        return found, Resharded(saved_by.name, by.name, tuple(everywhere))
 
 
 def observe_resharding(
@@ -78,11 +87,11 @@ def observe_resharding(
     for group in partners(subject):
         if (other := first_fitting(group, saved.kinds, refused)) is None:
             continue
-        state, there = saved.restored(own, other, whole, subject.model)
+        state, there = saved.restored(subject, own, other, whole)
         found.append(there)
         if not there.problems:
             back = whole.with_name(f"saved_by_partner_{len(found)}")
-            found.append(saved.restored(other, own, back, subject.model, state)[1])
+            found.append(saved.restored(subject, other, own, back, state)[1])
     if found:
         return tuple(found)
     return NotSupported(
@@ -104,21 +113,23 @@ def partners(subject: Subject) -> tuple[Iterator[tuple[str, Any]], Iterator[tupl
 
     def other() -> Iterator[tuple[str, Any]]:
         yield from islice(((each.id, each.strategy) for each in others), TRIED)
-        if subject.has("single_device"):
+        if subject.has("single_device") and not jax.distributed.is_initialized():  # each process has one of its own
             yield "what single_device returns", on_one_device(subject.strategy, "float32")
 
     return ((each.id, each.strategy) for each in meshes[:TRIED]), other()
 
 
 def are_alike(one: Case, other: Case) -> bool:
-    """Whether they may be trainers of the same state, both of which save it; and this process has the devices."""
+    """Whether they may be trainers of the same state, both of which save it; and here are the devices, of which several
+    processes all have some."""
 
     def kin(case: Case) -> tuple[str, ...]:
         strategy: Any = case.strategy
         return strategy.framework, strategy.model, getattr(strategy, "variant", ""), case.target
 
     saves = all(has_member(other.strategy, member) for member in MEMBERS)
-    return kin(one) == kin(other) and saves and other.devices <= jax.device_count()
+    fewest = jax.device_count() if jax.distributed.is_initialized() else 1
+    return kin(one) == kin(other) and saves and fewest <= other.devices <= jax.device_count()
 
 
 def first_fitting(group: Iterator[tuple[str, Any]], kinds: dict[str, str], refused: list[str]) -> Side | None:

@@ -115,7 +115,7 @@ def values_of(state: Any, model: Sequence[str]) -> Leaves:
     """Every number of a state by JAX's key path, of JAX's arrays or not, in model order: copies, as `host` makes."""
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
     held = [
-        (jax.tree_util.keystr(path), np.array(bits(leaf)))
+        (jax.tree_util.keystr(path), on_host(bits(leaf)))
         for path, leaf in flat
         if isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float)
     ]

@@ -113,7 +113,8 @@ class Distributed:
             kept(settings, name).unlink(missing_ok=True)
         address = f"{peers.address.rpartition(':')[0]}:{port}"
         command = [sys.executable, *TRACEBACK, "-m", "meshproof.observing.lockstep", settings.implementation, target]
-        command += [settings.directory, address, str(peers.count), str(peers.number), *names]
+        command += [settings.directory, address, str(peers.count), str(peers.number)]
+        command += ["1" if self.conformance.selection.checkpoints else "0", *names]
         variables = settings.environment(target) | {"JAX_NUM_CPU_DEVICES": str(settings.devices // peers.count)}
         with tempfile.TemporaryFile("w+") as log:
             child = start(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=variables)

@@ -5,11 +5,12 @@ from functools import cached_property
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from docs.adapters.optax_loop import DataParallel
 from reference_impl.forms.annotated import JaxForm
-from reference_impl.strategies import data_parallel
+from reference_impl.strategies import data_parallel, fsdp
 from reference_impl.truth import Momentum
 from tests.implementations.lockstep import harm
 from tests.saboteurs.planting import DATA
@@ -58,6 +59,35 @@ class Harmed(JaxForm):
         return Stepping(super().train_step, after)
 
 
+class OwnShards(JaxForm):
+    """Process 0 writes what it holds: all there is where it is the only one, and else its own shards."""
+
+    def save(self, state, folder):
+        """One file; the others wait for it."""
+        if jax.process_index() == 0:
+            folder.mkdir(parents=True)
+            np.savez(folder / "state.npz", *map(held, jax.tree.leaves(state)))
+        multihost_utils.sync_global_devices(str(folder))
+
+    def restore(self, folder):
+        """Each process reads its own shards of it."""
+        kinds, structure = jax.tree.flatten(self.abstract_state())
+        with np.load(folder / "state.npz") as file:
+            read = [
+                jax.make_array_from_callback(kind.shape, kind.sharding, file[name].__getitem__)
+                for kind, name in zip(kinds, file.files, strict=True)
+            ]
+        return structure.unflatten(read)
+
+
+def held(array):
+    """Its numbers, as far as this process has them."""
+    found = np.zeros(array.shape, array.dtype)
+    for shard in array.addressable_shards:
+        found[shard.index] = shard.data
+    return found
+
+
 class Stranger(DataParallel):
     """It brings no truth: each process asks its own run on one device, which is one of its own."""
 
@@ -88,4 +118,6 @@ def strategies():
         ("small", JaxForm, {"data": 4}),
     ):
         yield form(replace(data_parallel.PAGE, name=name), axes, Momentum())
+    yield JaxForm(replace(fsdp.PAGE, name="saves"), DATA, Momentum())
+    yield OwnShards(replace(fsdp.PAGE, name="saves_its_own"), DATA, Momentum(), variant="own_format")
     yield from (Stranger(), OtherRows())

@@ -19,8 +19,10 @@ def over_processes(*words):
 def run(tmp_path_factory):
     """The status and the message of each test by clause and strategy, and what was printed, of one run."""
     path = tmp_path_factory.mktemp("distributed") / "report.json"
-    files = ["replicas_are_bitwise_equal", "losses_equal_truth", "shards_are_what_the_spec_implies", "runs_are_bitwise"]
-    chosen = [f"suites/test_{name}{'_equal' * (name == 'runs_are_bitwise')}.py" for name in files]
+    files = ["replicas_are_bitwise_equal", "losses_equal_truth", "shards_are_what_the_spec_implies"]
+    files += ["runs_are_bitwise_equal", "checkpoints_restore_bitwise", "checkpoints_are_restored_elsewhere"]
+    files += ["checkpoints_without_a_leaf_are_refused"]
+    chosen = [f"suites/test_{name}.py" for name in files]
     done = over_processes(*chosen, "--impl", "tests.implementations.elsewhere", "--conformance-report", path)
     assert path.exists(), done.stdout + done.stderr
     report = json.loads(path.read_text())
@@ -67,6 +69,19 @@ def test_a_mesh_of_fewer_devices_is_not_exercised(run):
     """It says how many there are."""
     status, message = run[0]["NUM-4", "small"]
     assert status == "not-exercised" and "its mesh has 4 devices, the 2 processes have 8" in message, message
+
+
+def test_checkpoints_are_of_all_processes(run):
+    """One strategy restores what the other has saved; of what one process alone wrote, the others' shards are lost."""
+    assert [run[0][clause, "saves"][0] for clause in ("CKP-1", "CKP-2")] == ["proved", "proved"]
+    status, message = run[0]["CKP-1", "saves_its_own"]
+    assert status == "failed" and "differs in bits between the saved state and the restored" in message, message
+
+
+def test_what_takes_checkpoints_apart_is_left_to_one_process(run):
+    """It says so."""
+    status, message = run[0]["CKP-5", "saves"]
+    assert status == "not-exercised" and "observed in one process: run without --distributed" in message, message
 
 
 def test_one_process_reports(run):

@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from meshproof.cases import Case
+from meshproof.observing import checkpoints
 from meshproof.observing.resharding import Saved, observe_resharding
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.state import kinds_of, layout_of, values_of
@@ -115,3 +116,12 @@ def test_without_a_partner_the_reason_is_told(tmp_path, strategies, told):
     """As not supported: it may be right."""
     found = seen(tmp_path, *strategies)
     assert isinstance(found, NotSupported) and told in found.reason
+
+
+def test_processes_that_share_no_folder_save_nothing(monkeypatch):
+    """They say what to set."""
+    monkeypatch.setattr(checkpoints, "gathered", lambda own: ["/absent"] if isinstance(own, str) else [True, own])
+    strategy = Unreadable("mine", 8)
+    case = Case("mine", strategy, {"data": 8}, "cpu")
+    found, _ = checkpoints.observe_checkpoints(Subject(case, [case]), strategy.init(None), {})
+    assert found == checkpoints.Checkpoints.unseen(checkpoints.NO_COMMON_FOLDER)

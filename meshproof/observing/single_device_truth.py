@@ -28,7 +28,7 @@ one device, and a kink that rounding crosses in fewer than one of `DRAWS` runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ from meshproof.observing.members import canonical, loss_of, scalar, state_and_me
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, lowered, place, probes, run, step_of
 from meshproof.observing.rounding import as_held, deviations, of_changes, of_losses, only_doubles
-from meshproof.observing.seen import Facet, NotSupported, Seen
+from meshproof.observing.seen import Facet, NotSupported, Seen, Unseen
 from meshproof.observing.spread import OTHER, Pieces, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import array_leaves, host
 from meshproof.observing.subject import Subject
@@ -85,10 +85,12 @@ DRAWING = re.compile("threefry|rng_bit_generator")
 class SingleDevice(Facet):
     """What the same trainer does on one device: its numbers in training, and in each probe by its name.
 
-    ``draws`` says whether its step draws random numbers. If so, ``forward`` is the loss of its forward pass, ``spread``
-    what `over_other_keys` sees, and ``keys`` are those by which the first step draws.
+    ``in_double``: these are of float64; if not, why. ``draws`` says whether its step draws random numbers. If so,
+    ``forward`` is the loss of its forward pass, ``spread`` what `over_other_keys` sees, and ``keys`` are those by which
+    the first step draws.
     """
 
+    in_double: Seen[bool]
     truth: Seen[ReferenceTrajectory]
     probes: Seen[dict[str, ReferenceTrajectory]]
     draws: Seen[bool]
@@ -115,8 +117,9 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     if subject.attempt(lambda: one.retraces) is True:
         return RETRACED
     idle = NotSupported("its step draws no random numbers")
-    draws = subject.attempt(lambda: one.draws)
+    draws, double = subject.attempt(lambda: one.draws), subject.attempt(lambda: one.in_double)
     return SingleDevice(
+        in_double=double if isinstance(double, Unseen) else True,
         truth=subject.attempt(lambda: one.reference(one.training, DRAWS)),
         probes=subject.attempt(lambda: dict(one.probed())),
         draws=draws,
@@ -196,15 +199,24 @@ class OneDevice:
 
     @cached_property
     def in_double(self) -> Any:
-        """The trainer in float64, by its own program or as it makes itself; ``None`` where neither can be had."""
+        """The trainer in float64, by its own program or as it makes itself; `NotSupported` where neither can be had."""
         if self.case.contract.compute_dtype != "float32":
-            return None
-        for make in (partial(Widened, self.trainer), self.of_float64):
-            with suppress(Exception), jax.enable_x64(True):  # whatever either raises, it is judged in float32
-                trainer = make()
-                if only_doubles(self.train(trainer, self.training.in_float64())):
-                    return trainer
-        return None
+            return NotSupported(f"it computes in {self.case.contract.compute_dtype}")
+        ways: dict[str, Callable[[], Any]] = {
+            "its own program": partial(Widened, self.trainer),
+            "single_device('float64')": self.of_float64,
+        }
+        reasons = []
+        for way, make in ways.items():
+            try:
+                with jax.enable_x64(True):
+                    trainer = make()
+                    if only_doubles(self.train(trainer, self.training.in_float64())):
+                        return trainer
+                reasons.append(f"{way} returns narrower numbers")
+            except Exception as error:  # whatever either raises, it is judged in float32
+                reasons.append(f"{way} raises {type(error).__name__}: {error}".partition("\n")[0])
+        return NotSupported("; ".join(reasons))
 
     def of_float64(self) -> Any:
         """The trainer that it makes for float64."""
@@ -222,12 +234,13 @@ class OneDevice:
             return self.train(self.trainer, probe.beside(draw, dtype, ulps))
 
         runs = [beside(draw, probe.ulps) for draw in range(draws)]
-        if self.in_double is None:
+        single = isinstance(self.in_double, NotSupported)
+        if single:
             true = self.train(self.trainer, probe)
         else:
             with jax.enable_x64(True):
                 true = self.train(self.in_double, probe.in_float64())
-        compared = 2 if self.in_double is None else 1
+        compared = 2 if single else 1
         by = deviations(true, runs, self.case.devices, dtype, width, compared)
         if probe.by_length:
             by = of_changes(by, true, probe.parameters, compared * self.case.devices, width)

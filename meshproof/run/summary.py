@@ -34,9 +34,7 @@ def write_summary(
     terminal.write_line(f"clauses: {counts}")
     for line in expected(records):
         terminal.write_line(line, yellow=True)
-    noted = (record for record in records if (record.clause, record.status) == ("MIX-1", "proved") and record.message)
-    wide = {strategies[record.case]: record.message for record in noted if record.case}
-    for line in (*unjudged(records, strategies, targets), *unseen(own_judges, wide)):
+    for line in (*unjudged(records, strategies, targets), *unseen(records, strategies, own_judges)):
         terminal.write_line(line, yellow=True)
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():

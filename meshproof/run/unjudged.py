@@ -23,6 +23,12 @@ OPENS = {
 }
 """What opens other reasons, by how they begin. The rest say it themselves."""
 
+HELD_TO_LESS = {
+    "MIX-1": "the same trainer in float32, listed as a strategy of its own",
+    "NUM-3": "a step that jax.make_jaxpr can trace, or a single_device('float64') that computes in it",
+}
+"""By clause what is held to less than a trainer of which the clause notes how wide its bounds are."""
+
 
 def unjudged(records: Iterable[Record], strategies: Mapping[str, str], targets: Mapping[str, str]) -> list[str]:
     """Lines of the summary: clauses of which a test could judge no case of a strategy, by reason, worst first.
@@ -49,20 +55,21 @@ def unjudged(records: Iterable[Record], strategies: Mapping[str, str], targets: 
     return lines
 
 
-def unseen(own_judges: Collection[str], wide: Mapping[str, str]) -> list[str]:
-    """What no clause can see of strategies whose truth is their own run on one device, and of those with ``wide``
-    bounds, by what MIX-1 notes of them."""
+def unseen(records: Iterable[Record], strategies: Mapping[str, str], own_judges: Collection[str]) -> list[str]:
+    """What no clause can see of strategies whose truth is their own run on one device, and of those that a clause of
+    `HELD_TO_LESS` notes wide bounds of."""
     lines = []
     if own_judges:
         lines.append(
             f"NOT SEEN of {_shown(own_judges)}, whose truth is its own run on one device: what that does wrong too, as "
             f"a wrong epsilon or labels that are not shifted; a truth of other code sees it"
         )
-    if wide:
-        lines.append(
-            f"NOT SEEN of {_shown(wide)}: {wide[min(wide)]}; the same trainer in float32, listed as a strategy of its "
-            f"own, is held to less"
-        )
+    noted: dict[str, dict[str, str]] = {}
+    for record in records:
+        if record.clause in HELD_TO_LESS and record.status == "proved" and record.message and record.case:
+            noted.setdefault(record.clause, {})[strategies[record.case]] = record.message
+    for clause, told in noted.items():
+        lines.append(f"NOT SEEN of {_shown(told)}: {told[min(told)]}; {HELD_TO_LESS[clause]} is held to less")
     return lines
 
 

@@ -1,5 +1,7 @@
 """The measured truth of a model that is known: it is NumPy's, and its bound is no wider than the derived one."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,22 +148,35 @@ class HostStep:
         return (state, metrics) if np.isfinite(float(metrics["loss"])) else None
 
 
+OTHERWISE = r"; single_device\('float64'\) "
+
+
 @pytest.mark.parametrize(
-    "members",
+    ("members", "why"),
     [
-        {"contract": Contract(compute_dtype="bfloat16")},
-        {"train_step": on_the_host},
-        {"train_step": HostStep(jax.jit(single))},
-        {"train_step": HostStep(jax.jit(draws))},
-        {"train_step": HostStep(jax.jit(odd().train_step)), "draws": True},
+        ({"contract": Contract(compute_dtype="bfloat16")}, "it computes in bfloat16"),
+        (
+            {"train_step": on_the_host},
+            f"its own program raises ConcretizationTypeError: .*{OTHERWISE}raises AttributeError: .*",
+        ),
+        ({"train_step": HostStep(jax.jit(single))}, f".*{OTHERWISE}returns narrower numbers"),
+        (
+            {"train_step": HostStep(jax.jit(draws))},
+            f".*{OTHERWISE}raises NotTheSameError: in float64 JAX draws other numbers",
+        ),
+        (
+            {"train_step": HostStep(jax.jit(odd().train_step)), "draws": True},
+            f".*{OTHERWISE}raises NotTheSameError: in float64 JAX draws other numbers",
+        ),
     ],
     ids=["bfloat16", "without lower", "float32 whatever it is handed", "draws", "says that it draws"],
 )
-def test_where_float64_cannot_be_had_its_own_run_is_the_truth(members):
-    """And the bound is no less than the rounding of both runs."""
+def test_where_float64_cannot_be_had_its_own_run_is_the_truth(members, why):
+    """The bound is no less than the rounding of both runs, and it is said why."""
     one = one_device(**members)
     reference = one.reference(one.training, DRAWS)
-    assert one.in_double is None
+    assert isinstance(one.in_double, NotSupported)
+    assert re.fullmatch(why, one.in_double.reason)
     step, rounding = reference.value.steps[2], reference.rounding.steps[2]
     assert step.parameters["w"].dtype == np.float32
     assert rounding.parameters["w"] >= np.sqrt(2 * (8 - 1 + 3) / 12) * ulp(step.parameters["w"], "float32")

@@ -107,15 +107,23 @@ def test_a_required_clause_that_judged_nothing_is_told():
 
 def test_what_its_own_run_cannot_see_is_told_once():
     """Of trainers that bring no other truth."""
-    assert unseen(set(), {}) == []
-    [line] = unseen({"mine", "other"}, {})
+    assert unseen([], CASES, set()) == []
+    [line] = unseen([], CASES, {"mine", "other"})
     assert line.startswith(
         "NOT SEEN of mine and 1 more, whose truth is its own run on one device: what that does wrong"
     )
 
 
 def test_a_wide_bound_is_told():
-    """With what is narrower."""
-    told = {"other": "gradients may be 9.0 % off", "mine": "gradients may be 3.1 % off"}
-    [line] = unseen(set(), told)
+    """By clause, with what is held to less."""
+    found = [
+        record("MIX-1", "proved", "gradients may be 9.0 % off", "other@data=8"),
+        record("MIX-1", "proved", "gradients may be 3.1 % off"),
+        record("MIX-1", "proved", test="b"),
+        record("NUM-3", "failed", "it differs"),
+        record("NUM-4", "proved", "judged otherwise"),
+    ]
+    [line] = unseen(found, CASES, set())
     assert line.startswith("NOT SEEN of mine and 1 more: gradients may be 3.1 % off; the same trainer in float32")
+    [line] = unseen([record("NUM-3", "proved", "float32 is its truth")], CASES, set())
+    assert line.startswith("NOT SEEN of mine: float32 is its truth; a step that jax.make_jaxpr can trace")

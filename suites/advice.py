@@ -37,7 +37,7 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     for lane in wrong:
         collectives = getattr(observation.programs, program).collectives
         said = UNKNOWN if lane.seen is None else hint(lane, wrong, leaves, split(observation))
-        said = said or apart(lane, leaves, collectives) or lacking(lane, wrong, leaves, returned(observation))
+        said = said or apart(lane, leaves, collectives) or lacking(program, lane, wrong, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 
 
@@ -74,7 +74,9 @@ def apart(lane: Traffic, leaves: tuple[LeafLayout, ...], collectives: Iterable[C
     )
 
 
-def lacking(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], metrics: list[str]) -> str:
+def lacking(
+    program: str, lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], metrics: list[str]
+) -> str:
     """What is missing from a reduction, where the amount points at it; empty if it does not."""
     (operation, axes), lacks = lane.lane, lane.budgeted - (lane.seen or 0)
     of = {line.payload: line.bytes for line in lane.lines}
@@ -104,6 +106,11 @@ def lacking(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...],
         return (
             f"the gradient of what is gathered over {over} does not come back to the devices whose it is: the backward "
             f"pass of jax.lax.all_gather does that, unless jax.lax.stop_gradient stands behind it"
+        )
+    if lacks <= of.get("activations", 0) and program == "forward":
+        return (
+            f"what a device computes of its own part, as of a dimension that a product sums over or of a vocabulary, "
+            f"is a part of a sum or of a maximum: jax.lax.psum(value, {axes}), or pmax"
         )
     if lacks <= of.get("activations", 0) and "backward" not in {entry.phase for entry in lane.entries}:
         return (

@@ -70,13 +70,13 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
     seen += of_tables
     if unsaid:
         return Budget(None, None, None, parts, tuple(Question("step", f"{each}: intended?") for each in unsaid))
+    sizes, kept = (running(part, layouts.parameters) for part in (sight.auxiliary, layouts.optimizer_state))
     forward = None
     if sight.forward is not None and not sight.forward.unread:
         forward, _ = sorted_out(sight.forward.moved, of, sight.mesh, batch_axes, scattered)
+        forward = in_forward(forward, sizes, batch_axes)
         forward = [replace(each, lane=(*each.lane[:2], _in_forward(each, batch_axes))) for each in forward]
     seen = scalars(theory, vectors(seen, forward or ()), forward)
-    sizes, kept = (running(part, layouts.parameters) for part in (sight.auxiliary, layouts.optimizer_state))
-    forward = None if forward is None else in_forward(forward, sizes, batch_axes)
     seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
     microbatches = 1
     if layouts.batch is not None:

@@ -6,7 +6,7 @@ An optimizer keeps moments whose paths end as those of the parameters do: ``opt_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
 
     Raises ``LookupError`` where no array can be a parameter.
     """
-    moments = {path: split for path in shapes if (split := _of_moment(path))}
+    moments = _moments(shapes)
     owned = {path for path in shapes if OPTIMIZERS & set(path.split("/")[:-1])} | set(moments)
     free = {path: shape for path, shape in shapes.items() if path not in owned and not OTHERS & set(path.split("/"))}
     root = _root(free, {suffix for _, suffix in moments.values()}, not_parameters)
@@ -64,6 +64,41 @@ def _without(rest: set[str], parameters: set[str]) -> tuple[str, ...]:
     return tuple(sorted({pattern(path) for path in rest}))
 
 
+def _moments(paths: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Those in a moment, before and after its word. A layer may have such a name too, as ``attention/v``: there are
+    moments of that layer, or others beside it hold the same, as ``attention/q`` and ``attention/k`` do."""
+    found = {path: split for path in paths if (split := _of_moment(path))}
+    suffixes = {suffix for _, suffix in found.values()}
+    found = {
+        path: (head, suffix)
+        for path, (head, suffix) in found.items()
+        if not any(len(other) > len(suffix) and path.endswith(f"/{other}") for other in suffixes)
+    }
+    trees: dict[str, set[str]] = {}
+    for head, suffix in found.values():
+        trees.setdefault(head, set()).add(suffix)
+    free = [path for path in paths if path not in found]
+    layers = {head for head, tree in trees.items() if _is_layer(head, _roots(free, tree))}
+    return {path: split for path, split in found.items() if split[0] not in layers}
+
+
+def _is_layer(head: str, roots: list[str]) -> bool:
+    """Whether two or more of the trees that this may be a moment of lie beside it."""
+    most, parent = max(map(roots.count, roots), default=0), head.rpartition("/")[0]
+    beside = [root for root in set(roots) if root.rpartition("/")[0] == parent and roots.count(root) == most]
+    return bool(parent) and len(beside) > 1
+
+
+def _roots(free: Iterable[str], suffixes: set[str]) -> list[str]:
+    """The paths below which arrays have these paths, each as often as there are such arrays."""
+    return [
+        path.removesuffix(suffix).rstrip("/")
+        for path in free
+        for suffix in suffixes
+        if path == suffix or path.endswith(f"/{suffix}")
+    ]
+
+
 def _of_moment(path: str) -> tuple[str, str] | None:
     """A path before and after the word of a moment, if there is one and something after it."""
     words = path.split("/")
@@ -75,13 +110,7 @@ def _of_moment(path: str) -> tuple[str, str] | None:
 
 def _root(free: Mapping[str, Any], suffixes: set[str], not_parameters: frozenset[str]) -> str:
     """The path below which the parameters are: where most of what has moments is, or by its name, or the first."""
-    roots = [
-        path.removesuffix(suffix).rstrip("/")
-        for path in free
-        for suffix in suffixes
-        if path == suffix or path.endswith(f"/{suffix}")
-    ]
-    if roots:
+    if roots := _roots(free, suffixes):
         return max(sorted(set(roots)), key=roots.count)
     for name in PARAMETERS:
         for path in free:

@@ -8,8 +8,9 @@ permuted. (Sorted dimensions are compared, without those of one element: a compi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import prod
 
@@ -202,16 +203,17 @@ def sorted_out(
 def vectors(seen: Iterable[Seen], forward: Iterable[Seen]) -> list[Seen]:
     """What a step moves, where a gradient that the forward pass moves too is no gradient but a vector of metrics."""
     found = []
+    left = Counter[tuple[tuple[Operation, tuple[str, ...]], Shape]]()
+    for each in forward:
+        if each.lane[2] == "metrics" and each.shape:
+            left[each.lane[:2], each.shape] += each.tensors
     for each in seen:
-        operation, axes, what = each.lane
-        lane: Lane = (operation, axes, "metrics")
-        alike = sum(
-            other.tensors for other in forward if (other.lane, other.shape) == (lane, each.shape) and each.shape
-        )
-        if what == "gradients" and 0 < alike <= each.tensors:
+        alike = left[at := (each.lane[:2], each.shape)]
+        if each.lane[2] == "gradients" and (taken := min(alike, each.tensors)):
+            left[at] -= taken
             size = each.bytes // each.tensors
-            found.append(Seen(lane, each.shape, alike * size, alike))
-            each = Seen(each.lane, each.shape, each.bytes - alike * size, each.tensors - alike)
+            found.append(Seen((*each.lane[:2], "metrics"), each.shape, taken * size, taken))
+            each = replace(each, bytes=each.bytes - taken * size, tensors=each.tensors - taken)
         found.append(each)
     return [each for each in found if each.tensors]
 

@@ -16,7 +16,6 @@ from jax.sharding import PartitionSpec as P
 from meshproof.adopting.adapter import Adapter, spelled_spec
 from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.contracts import Adoption
-from meshproof.adopting.parts import find_parts
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Leaf
@@ -76,49 +75,6 @@ def test_patterns_say_every_layout(paths, data):
     assert {path: spec_of(path, patterns) for path in kept} == kept
     assert not Contract(parameters=patterns).unmatched("parameters", kept)
     assert not [path for path in avoid for pattern in patterns if fnmatchcase(path, pattern)]
-
-
-def test_parts_are_found_by_moments():
-    """Parameters are what moments are kept of; step counters are the optimizer's, averages and statistics neither."""
-    shapes = {
-        "params/w": (4, 4),
-        "opt_state/0/count": (),
-        "opt_state/0/mu/w": (4, 4),
-        "opt_state/0/nu/w": (4, 4),
-        "ema/w": (4, 4),
-        "step": (),
-    }
-    parts = find_parts(shapes)
-    assert parts.parameters == "params" and parts.others == {"ema_w": "ema/w"}
-    assert parts.optimizer_state == {
-        "count": "opt_state/0/count", "mu": "opt_state/0/mu", "nu": "opt_state/0/nu",
-    }  # fmt: skip
-
-
-def test_parts_of_a_tuple_are_found():
-    """As NNX has them: a model with statistics, and an optimizer. Two counters keep two names."""
-    shapes = {"0/w": (4,), "0/bn/mean": (4,), "1/opt_state/0/trace/w": (4,), "1/opt_state/1/count": (), "1/count": ()}
-    parts = find_parts(shapes, frozenset({"0/bn/mean"}))
-    assert (parts.parameters, parts.without, parts.others) == ("0", ("bn/*",), {"0_bn_mean": "0/bn/mean"})
-    assert sorted(parts.optimizer_state.values()) == ["1/count", "1/opt_state/0/trace", "1/opt_state/1/count"]
-    assert len(parts.optimizer_state) == 3
-
-
-def test_keys_and_counters_of_dropout_are_no_parameters():
-    """They stand in the model, where NNX keeps them; a norm's statistics stand beside its scale."""
-    model = {"a/w": (4,), "drop/rngs/count": (), "drop/rngs/key": (), "norm/scale": (4,), "norm/mean": (4,)}
-    shapes = {f"0/{path}": shape for path, shape in model.items()} | {"1/mu/a/w": (4,), "1/mu/norm/scale": (4,)}
-    parts = find_parts(shapes, frozenset({"0/drop/rngs/count", "0/drop/rngs/key", "0/norm/mean"}))
-    assert (parts.parameters, parts.without) == ("0", ("drop/*", "norm/mean"))
-
-
-@pytest.mark.parametrize(
-    ("shapes", "root"),
-    [({"params/w": (4,), "seed": ()}, "params"), ({"0/w": (4,), "1/count": ()}, "0"), ({"w": (4,)}, "")],
-)
-def test_parts_without_moments_are_found_by_name(shapes, root):
-    """SGD keeps nothing."""
-    assert find_parts(shapes).parameters == root
 
 
 def test_subtrees_are_named_by_path():

@@ -40,6 +40,8 @@ def test_vectors_of_the_forward_pass_are_metrics():
         Seen((*lane, "gradients"), (8,), 32, 1),
     ]
     assert vectors([step], []) == [step]
+    one = Seen((*lane, "gradients"), (8,), 32, 1)
+    assert lines(vectors([step, one], [forward])) == lines([forward, one, one])
 
 
 def test_scalars_beyond_those_of_the_forward_pass_are_gradients():

@@ -126,8 +126,16 @@ def test_what_is_missing_points_at_its_cause(seen, phases, words):
     moved = [Collective("all-reduce", OVER, 1, 1, seen // len(phases), "f32", "all-reduce", each) for each in phases]
     of = {"gradients": 3072, "activations": 1536, "metrics": 12}
     [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, what, size) for what, size in of.items()])
-    told = lacking(lane, [lane], LEAVES, ["loss", "rows"])
+    told = lacking("step", lane, [lane], LEAVES, ["loss", "rows"])
     assert words in told if words else not told
+
+
+def test_a_sum_that_the_forward_pass_lacks_is_not_looked_for_behind_it():
+    """As that of an attention's heads, or of a vocabulary in parts."""
+    moved = [Collective("all-reduce", OVER, 1, 1, 512, "f32", "all-reduce", "other")]
+    [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, "activations", 1536)])
+    told = lacking("forward", lane, [lane], LEAVES, ["loss"])
+    assert told.endswith("a part of a sum or of a maximum: jax.lax.psum(value, ('data',)), or pmax")
 
 
 def test_a_loop_that_the_data_end_is_told():
@@ -152,7 +160,7 @@ def test_activations_that_no_gradient_comes_back_to_are_told(gathered, words):
     moved = [Collective("all-gather", OVER, 1, 1, gathered, "f32", "all-gather", "forward")] if gathered else []
     budget = [Communication(what, OVER, "activations", 1024) for what in ("all-gather", "reduce-scatter")]
     lanes = [lane for lane in compare_traffic(moved, budget) if not lane.exact]
-    assert words in lacking(lanes[-1], lanes, LEAVES, ["loss"])
+    assert words in lacking("step", lanes[-1], lanes, LEAVES, ["loss"])
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,10 @@ def _microbatches(sight: Sight) -> int:
     if forward is None or not forward.runs or not step.runs or step.rematerialises:
         return 1
     ratio, shards = step.runs / forward.runs, [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
-    rows = [leaf.shape[0] // prod(sight.mesh[axis] for axis in spec_axes(leaf.spec[:1])) for leaf in shards]
+    if sight.device_dimension:
+        rows = [leaf.shape[1] for leaf in shards]
+    else:
+        rows = [leaf.shape[0] // prod(sight.mesh[axis] for axis in spec_axes(leaf.spec[:1])) for leaf in shards]
     fitting = [
         parts
         for parts in range(2, min(rows, default=1) + 1)

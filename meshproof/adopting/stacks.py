@@ -6,16 +6,20 @@ layer may move before the scan, or after it, as where each is gathered while the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from meshproof.adopting.traffic import Moved, Shape, Weight, key, shard_shapes, subsets
 from meshproof.hlo import Collective
 
+PASSES = 2
+"""How often a layer may be gathered: forward, and again where it is computed again."""
+
 
 def stacked(moved: Iterable[Moved], of: list[Weight], mesh: Mapping[str, int]) -> tuple[Moved, ...]:
-    """What moved, with the layers of a stack as one tensor of its shape. What is too much or too little for that, or
-    as often as other parameters of a layer's shape explain, stays as it is."""
+    """What moved, with the layers of a stack as one tensor of its shape, and apart from parameters that have the shape
+    of a layer. What is too much or too little for that stays as it is."""
     alike: dict[tuple[str, tuple[str, ...], Shape], list[Moved]] = {}
     for entry, dimensions in moved:
         alike.setdefault((entry.operation, entry.axes, key(dimensions)), []).append((entry, dimensions))
@@ -24,17 +28,24 @@ def stacked(moved: Iterable[Moved], of: list[Weight], mesh: Mapping[str, int]) -
 
 def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Iterator[Moved]:
     (first, dimensions), *_ = each
-    shape, tensors, sizes = key(dimensions), [entry.tensors for entry, _ in each], [entry.bytes for entry, _ in each]
-    counts = {weight.shape[0] for weight in of if shape in _shapes(_layer(weight), first, mesh)}
-    whole = any(shape in _shapes(weight, first, mesh) for weight in of)
-    if len(counts) != 1 or whole or None in tensors or None in sizes:
+    shape, known = key(dimensions), [(entry.tensors, entry.bytes) for entry, _ in each if entry.tensors and entry.bytes]
+    counts = Counter(weight.shape[0] for weight in of if shape in _shapes(_layer(weight), first, mesh))
+    own = sum(shape in _shapes(weight, first, mesh) for weight in of)
+    left, size = sum(tensors for tensors, _ in known) - own, sum(size for _, size in known)
+    plain = len(counts) == 1 and not own
+    fitting = [
+        layers
+        for layers, stacks in counts.items()
+        if layers > 1 and left % layers == 0 and (plain or stacks <= left // layers <= PASSES * stacks)
+    ]
+    if len(known) < len(each) or len(fitting) != 1 or (own and len({size / tensors for tensors, size in known}) > 1):
         yield from each
         return
-    [layers], moved, size = counts, sum(filter(None, tensors)), sum(filter(None, sizes))
-    if layers == 1 or moved % layers:
-        yield from each
-    else:
-        yield replace(first, tensors=moved // layers, bytes=size), (layers, *shape)
+    if own:
+        alone = size * own // (left + own)
+        yield replace(first, tensors=own, bytes=alone), dimensions
+        size -= alone
+    yield replace(first, tensors=left // fitting[0], bytes=size), (fitting[0], *shape)
 
 
 def _layer(weight: Weight) -> Weight | None:

@@ -124,6 +124,8 @@ def test_layers_that_move_in_a_scan_are_their_stack():
         assert stacked(other, of, mesh) == tuple(other)
     alike = weights({"layers": stack, "out": Leaf((16, 8), 4, (("data",),))}, None, {})
     assert stacked([layers(4)], alike, mesh) == (layers(4),)
+    [(own, _), (entry, shape)] = stacked([layers(4), layers(5)], alike, mesh)
+    assert (own.tensors, own.bytes, entry.tensors, entry.bytes, shape) == (1, 64, 2, 512, (4, 2, 8))
 
 
 def test_gradients_of_layers_are_their_stack_whoever_updates_them():

@@ -19,7 +19,8 @@ from meshproof.adopting.traffic import gathered, weights
 from meshproof.contract import COMPUTE_TYPES, EIGHT_BITS, ELEMENT_TYPES, HALVES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
-"""Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights."""
+"""Products of a step for each of its forward pass: the gradient of the input, but for the first, and of the weights.
+One more where all are computed again."""
 
 MASKS = ("mask", "valid", "count", "weight", "keep", "pad")
 """What a mask is called."""
@@ -125,20 +126,21 @@ def masks(sight: Sight) -> tuple[Question, ...]:
 def _microbatches(sight: Sight) -> int:
     """How many parts of a batch a step runs one after the other, by the products that it runs.
 
-    A step runs two to three times those of its forward pass, or as often as there are parts. 1 where that is not plain.
+    1 where that is not plain.
     """
     forward, step = sight.forward, sight.step
-    if forward is None or not forward.runs or not step.runs or step.rematerialises:
+    if forward is None or not forward.runs or not step.runs:
         return 1
     ratio, shards = step.runs / forward.runs, [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
     if sight.device_dimension:
         rows = [leaf.shape[1] for leaf in shards]
     else:
         rows = [leaf.shape[0] // prod(sight.mesh[axis] for axis in spec_axes(leaf.spec[:1])) for leaf in shards]
+    again = step.rematerialises
     fitting = [
         parts
         for parts in range(2, min(rows, default=1) + 1)
-        if LEAST * parts < ratio <= MOST * parts and all(size % parts == 0 for size in rows)
+        if (LEAST + again) * parts < ratio <= (MOST + again) * parts and all(size % parts == 0 for size in rows)
     ]
     return fitting[0] if len(fitting) == 1 else 1
 

@@ -46,7 +46,7 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
         raise LookupError(f"no array of the state can be a parameter: it has {sorted(shapes)}")
     tops = {path.split("/")[0] for path in moments} - {path.split("/")[0] for path in below}
     owned |= {path for path in shapes if path.split("/")[0] in tops}
-    trees = sorted({_tree(path, parameters) for path in owned if path not in below})
+    trees = sorted({_tree(path, shapes, prefix, parameters) for path in owned if path not in below})
     others = sorted(path for path in shapes if path not in owned | below - not_parameters and shapes[path])
     rest = {path.removeprefix(prefix) for path in shapes if path.startswith(prefix)} - parameters
     return Parts(root, _without(rest, parameters), _named(trees), {path.replace("/", "_"): path for path in others})
@@ -121,9 +121,12 @@ def _root(free: Mapping[str, Any], suffixes: set[str], not_parameters: frozenset
     return tops[0] if tops and tops[0].isdecimal() else ""
 
 
-def _tree(path: str, parameters: set[str]) -> str:
-    """The path of the optimizer's tree that an array is in: that of the parameters' shape, or the array's own."""
-    fitting = [name for name in parameters if path.endswith(f"/{name}")]
+def _tree(path: str, shapes: Mapping[str, tuple[int, ...]], prefix: str, parameters: set[str]) -> str:
+    """The path of the optimizer's tree that an array is in: that of the parameters' shape, or the array's own. A number
+    is of no parameter but a number, though it may have the name of one, as Adam's ``b1``."""
+    fitting = [
+        name for name in parameters if path.endswith(f"/{name}") and (shapes[path] or not shapes[f"{prefix}{name}"])
+    ]
     return path.removesuffix(f"/{max(fitting, key=len)}") if fitting else path
 
 

@@ -62,3 +62,10 @@ def test_a_layer_may_have_the_name_of_a_moment(layers, moments, parts):
     parts_of = find_parts({f"{tree}{layer}": (4, 4) for tree in ("params/", *moments) for layer in layers})
     assert (parts_of.parameters, parts_of.without, parts_of.others) == ("params", (), {})
     assert parts_of.optimizer_state == parts
+
+
+def test_a_number_of_the_optimizer_may_have_the_name_of_a_parameter():
+    """Schedule-free Adam keeps its ``b1``, and a perceptron its first bias."""
+    shapes = {"0/b1": (32,), "0/w1": (4, 32), "1/b1": (), "1/z/b1": (32,), "1/z/w1": (4, 32)}
+    shapes |= {"1/opt_state/0/nu/b1": (32,), "1/opt_state/0/nu/w1": (4, 32)}
+    assert find_parts(shapes).optimizer_state == {"b1": "1/b1", "nu": "1/opt_state/0/nu", "z": "1/z"}

@@ -31,6 +31,9 @@ TRACEBACK: Final = ("-X", "faulthandler")
 
 THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*\n((?:  File .*\n?)+)", re.MULTILINE)
 STARTING = re.compile(r'^  File "(<frozen |.*/meshproof/observing/(__main__|serving)\.py")')
+CHECK = re.compile(r"^F\d{4} .*\bCheck failed.*$", re.MULTILINE)
+"""Why XLA ends its process."""
+
 LIBRARY = re.compile(r"/site-packages/(jax|jaxlib|flax|optax)/")
 
 
@@ -163,6 +166,15 @@ def stack(said: str) -> list[str]:
         if not calls[0].endswith(" in listen"):
             found += ["main thread:" if is_main(calls) else "another thread:", *shortened(calls)]
     return found
+
+
+def last_words(said: str) -> list[str]:
+    """Of a process that died of a signal what XLA found wrong, the signal, and the innermost frames; else what it said
+    last."""
+    _, fatal, printed = said.rpartition("Fatal Python error")
+    if not fatal:
+        return said.splitlines()[-10:]
+    return [*CHECK.findall(said)[-1:], f"{fatal}{printed.splitlines()[0]}", *stack(said)][:20]
 
 
 def is_main(calls: list[str]) -> bool:

@@ -49,7 +49,7 @@ def in_step(
         more = whole.tensors - gradients
         allowed = 0
         if _may_be(whole, sizes, theory.batch_axes):
-            own = lane[2] == "activations" and sum(prod(shape) in (size, 2 * size) for size in sizes)
+            own = lane[2] != "gradients" and 2 * sum(prod(shape) in (size, 2 * size) for size in sizes)
             allowed = passes * _once(whole, forward, sizes) or own
         allowed += kept.count(prod(shape)) if _may_be(whole, kept, theory.batch_axes) else 0
         if 0 < more <= allowed:
@@ -78,7 +78,7 @@ def _gradients(theory: Theory, shape: Shape) -> int:
 def _may_be(each: Seen, sizes: list[int], batch_axes: set[str]) -> bool:
     operation, axes, what = each.lane
     fits = bool(each.shape) and any(prod(each.shape) in (size, 2 * size) for size in sizes)
-    return fits and operation == "all-reduce" and what in ("gradients", "activations") and set(axes) <= batch_axes
+    return fits and operation == "all-reduce" and what != "parameters" and set(axes) <= batch_axes
 
 
 def _named(each: Seen) -> Seen:

@@ -37,8 +37,10 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     """
     moments = _moments(shapes)
     owned = {path for path in shapes if OPTIMIZERS & set(path.split("/")[:-1])} | set(moments)
-    free = {path: shape for path, shape in shapes.items() if path not in owned and not OTHERS & set(path.split("/"))}
-    root = _root(free, {suffix for _, suffix in moments.values()}, not_parameters)
+    suffixes = {suffix for _, suffix in moments.values()}
+    copies = {path for path in shapes if _is_copy(path, suffixes)}
+    free = {path: shape for path, shape in shapes.items() if path not in owned | copies}
+    root = _root(free, suffixes, not_parameters)
     prefix = f"{root}/" if root else ""
     below = {path for path in free if path.startswith(prefix)}
     parameters = {path.removeprefix(prefix) for path in below - not_parameters}
@@ -50,6 +52,15 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     others = sorted(path for path in shapes if path not in owned | below - not_parameters and shapes[path])
     rest = {path.removeprefix(prefix) for path in shapes if path.startswith(prefix)} - parameters
     return Parts(root, _without(rest, parameters), _named(trees), {path.replace("/", "_"): path for path in others})
+
+
+def _is_copy(path: str, suffixes: set[str]) -> bool:
+    """Whether it has the name of what is averaged, or kept beside the parameters, and no moment knows it by that."""
+    words = path.split("/")
+    return any(
+        word in OTHERS and not any("/".join(words[start:]) in suffixes for start in range(at + 1))
+        for at, word in enumerate(words)
+    )
 
 
 def _without(rest: set[str], parameters: set[str]) -> tuple[str, ...]:

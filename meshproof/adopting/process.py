@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshproof.adopting.adapter import AdoptError
-from meshproof.children import TRACEBACK, run, stack
+from meshproof.children import TRACEBACK, last_words, run, stack
 from meshproof.observing.process import Settings
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def adoption(target: str, devices: int, seconds: float) -> Adoption:
                 "\n".join([f"{target}: expected to be observed within {seconds:g} s; it stood here:", *stack(said)])
             )
         if not answer.exists():
-            last = [line for line in said.splitlines() if line.strip()][-12:]
-            raise AdoptError("\n".join([f"{target}: the observing process ended with code {code}:", *last]))
+            raise AdoptError("\n".join([f"{target}: the observing process ended with code {code}:", *last_words(said)]))
         found = pickle.loads(answer.read_bytes())
     if isinstance(found, AdoptError):
         raise found

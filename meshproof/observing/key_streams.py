@@ -76,7 +76,7 @@ def drawn(trainer: Any, state: Any, batches: Sequence[Any]) -> tuple[Drawn, ...]
     except Exception as error:  # it may ask what type a key has, or hand it to the host
         return NotSupported(f"its step takes no keys of another type: {str(error).splitlines()[0]}")
     if not all(steps):
-        return NotSupported("its step draws by keys that are neither in its state nor made in it")
+        return NotSupported("its step draws by keys that are neither in its state nor made in it, or not in every step")
     return tuple(steps)
 
 

@@ -195,7 +195,8 @@ def parameter_paths(strategy: Any, fresh: Callable[[], Any]) -> tuple[str, ...]:
 
 ADVICE = {
     "has been deleted": "A step donated it, and something still uses it: let init, load and single_device make new "
-    "arrays in every call, keep none of a state that is handed over, and let no member but train_step donate.",
+    "arrays in every call, keep none of a state that is handed over, and let no member but train_step donate, and that "
+    "its state alone: a batch is used again.",
     "donate the same buffer twice": "Two leaves of the state are one array, as where an optimizer keeps the parameters "
     "that it began with: let init and load copy it, jax.tree.map(jnp.copy, state).",
     "is not the same on each process": "JAX sends float64 to the other processes as float32, and compares the two: "

@@ -25,7 +25,7 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 from packaging.version import Version
 
-from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, lines, stack, start
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort, end, ended, last_words, lines, stack, start
 from meshproof.contract import Batch, Evaluation, Step
 from meshproof.files import replace_pickle
 from meshproof.measures.continuing import Course
@@ -252,9 +252,7 @@ class Observer:
     def cause(self, code: int | None) -> str:
         """How the process ended, and the last that it said: the innermost frames, where it died of a signal."""
         self.log.seek(0)
-        said = self.log.read()
-        _, fatal, printed = said.rpartition("Fatal Python error")
-        words = [f"{fatal}{printed.splitlines()[0]}", *stack(said)][:20] if fatal else said.splitlines()[-10:]
+        words = last_words(self.log.read())
         how = f"exited with code {code}" if code is None or code >= 0 else f"was killed by {signal.Signals(-code).name}"
         return "\n".join([f"{how}; its last words:", *(words or ["none"])])
 

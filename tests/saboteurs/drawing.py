@@ -107,6 +107,15 @@ class DropsPaths(Drops):
         return jnp.mean((jnp.where(kept, hidden / self.kept, 0) @ w["out"] - batch["y"]) ** 2)
 
 
+class DropsOnOneDevice(Drops):
+    """Several devices keep all, as where the rate is lost on the way to them."""
+
+    @property
+    def kept(self) -> float:  # type: ignore[override]
+        """All, but on one device."""
+        return 0.9 if self.mesh_axes["data"] == 1 else 1.0
+
+
 class KeysInBatch(Trainer):
     """Dropout of inputs, by a key of each example that the loader draws."""
 
@@ -223,6 +232,7 @@ plant_stranger(drops("healthy_drops_by_its_count", DropsByItsCount, last=2**30))
 plant_stranger(drops("healthy_drops_most", kept=0.2))
 plant_stranger(drops("drops_most_and_sums", kept=0.2, reduce=staticmethod(jax.lax.psum)), "NUM-9")
 plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-9")
+plant_stranger(drops("drops_on_one_device_alone", DropsOnOneDevice), "NUM-9")
 plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
 plant_stranger(DropsPaths())
 plant_stranger(drops("healthy_drops_few_paths", DropsPaths, kept=0.97))

@@ -69,3 +69,16 @@ def test_a_number_of_the_optimizer_may_have_the_name_of_a_parameter():
     shapes = {"0/b1": (32,), "0/w1": (4, 32), "1/b1": (), "1/z/b1": (32,), "1/z/w1": (4, 32)}
     shapes |= {"1/opt_state/0/nu/b1": (32,), "1/opt_state/0/nu/w1": (4, 32)}
     assert find_parts(shapes).optimizer_state == {"b1": "1/b1", "nu": "1/opt_state/0/nu", "z": "1/z"}
+
+
+@pytest.mark.parametrize(("kept", "others"), [(("mu/",), {}), (("mu/", "target/"), {"target_w": "target/w"})])
+def test_a_layer_may_have_the_name_of_a_copy(kept, others):
+    """A target network has no moments, and a tower that is called so has."""
+    layers = ("source/w", "target/w") if len(kept) == 1 else ("w",)
+    found = find_parts({f"{tree}{layer}": (4, 4) for tree in ("params/", *kept) for layer in layers})
+    assert (found.parameters, found.without, found.optimizer_state, found.others) == (
+        "params",
+        (),
+        {"mu": "mu"},
+        others,
+    )

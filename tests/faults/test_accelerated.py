@@ -193,8 +193,9 @@ def test_modules_that_a_jitted_init_makes_are_compiled(tmp_path):
     assert seen.programs.step.memory.aliased >= 3 * 4 * 256 * 128 / 8
 
 
-def test_what_leaves_a_slice_is_not_judged(tmp_path):
+def test_what_leaves_a_slice_is_not_judged(tmp_path, monkeypatch):
     """It is no collective of the program, which is one slice's: nobody is told that all of it was counted."""
+    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # another process may have it
     target = read_target("tpu:v5e:2x2:2")
     if problem := missing(target):
         pytest.skip(f"no compiler: {problem}")

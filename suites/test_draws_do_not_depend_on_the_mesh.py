@@ -73,7 +73,8 @@ def test_draws_are_distributed_as_on_one_device(case, observation, judge):
         if what.endswith(LENGTH) and mesh.mean[what] < expected:
             far = max(shortest(expected, one.variance[what.removesuffix(LENGTH)][0], case.devices) - mesh.mean[what], 0)
         near = norm(one.deviation[what]) * np.sqrt(2 / KEYS)  # of the mesh's own a sum would widen it
-        times = stretched(mesh.variance[what], one.variance[what], norm(expected))
+        absent = is_absent(what, mesh, one)
+        times = 0.0 if absent else stretched(mesh.variance[what], one.variance[what], norm(expected))
         if far > MULTIPLE * near and not any(np.allclose(*pair, **SAME) for pair in seldom(what, mesh, one)):
             times = norm(mesh.mean[what]) / (norm(expected) or 1)
             problems[what] = (
@@ -81,8 +82,7 @@ def test_draws_are_distributed_as_on_one_device(case, observation, judge):
                 f"device, expected at most {MULTIPLE:g}; its length is {times:.3g} times that"
                 f"{multiplied(times, case.mesh)}"
             )
-        elif times > STRETCHED or (times < 1 / STRETCHED and not one.deviation["loss"]) or is_absent(what, mesh, one):
-            times *= not is_absent(what, mesh, one)
+        elif absent or times > STRETCHED or (times < 1 / STRETCHED and not one.deviation["loss"]):
             losses_draw = what.endswith(TOGETHER) or norm(one.deviation["loss"]) > 0
             problems[what] = (
                 f"its deviation over {KEYS} keys is {times:.3g} times that on one device, expected "

@@ -44,7 +44,7 @@ class Adoption:
 def adopt(sight: Sight) -> Adoption:
     """The contract of a trainer that was seen."""
     layouts, questions = of_layouts(sight)
-    parts = _microbatches(sight)
+    parts = microbatches_of(sight)
     budget = _budget(sight, layouts, parts)
     questions = [*questions, *budget.questions, *of_running(sight)]
     rounded = _quantised(sight)
@@ -123,7 +123,7 @@ def masks(sight: Sight) -> tuple[Question, ...]:
     )
 
 
-def _microbatches(sight: Sight) -> int:
+def microbatches_of(sight: Sight) -> int:
     """How many parts of a batch a step runs one after the other, by the products that it runs.
 
     1 where that is not plain.

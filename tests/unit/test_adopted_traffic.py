@@ -4,9 +4,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from meshproof.adopting.batch_statistics import in_step
 from meshproof.adopting.budgets import shown_whole
-from meshproof.adopting.contracts import kept_in, masks
+from meshproof.adopting.contracts import kept_in, masks, microbatches_of
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.raveled import weighed
 from meshproof.adopting.seeing import Layouts, Leaf
@@ -175,3 +177,28 @@ def test_what_is_kept_in_less_is_asked_for():
         "parameters/base/w: kept in bfloat16: intended?",
         "optimizer_state/mu/lora/a: kept in int8: intended?",
     ]
+
+
+def test_running_statistics_are_told_from_metrics():
+    """By the arrays that the auxiliary state keeps of them: a mean and a variance, which has a mean of its own."""
+    theory, lane = Theory({"data": 8}, [], {"data"}, {}), ("all-reduce", ("data",))
+    seen, number = Seen((*lane, "metrics"), (10,), 120, 3), Seen((*lane, "metrics"), (), 28, 7)
+    assert in_step(theory, [seen, number], [], [10, 10], 2, []) == [replace(seen, lane=(*lane, "statistics")), number]
+    assert in_step(theory, [seen], [], [11, 11], 2, []) == [seen]
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec", "by_device", "runs", "again", "parts"),
+    [
+        ((64, 3), ("data",), False, 44, False, 4),
+        ((8, 8, 3), ("data",), True, 44, False, 4),
+        ((64, 3), ("data",), False, 30, True, 2),
+        ((64, 3), ("data",), False, 14, True, 1),
+    ],
+)
+def test_microbatches_are_known_by_their_products(shape, spec, by_device, runs, again, parts):
+    """Under pmap, which has a dimension of devices, too; and beside layers that are computed again."""
+    step, forward = SimpleNamespace(runs=runs, rematerialises=again), SimpleNamespace(runs=4)
+    batch, mesh = {"x": Leaf(shape, 4, spec)}, {"data": 8}
+    sight = SimpleNamespace(forward=forward, step=step, batch=batch, mesh=mesh, device_dimension=by_device)
+    assert microbatches_of(sight) == parts

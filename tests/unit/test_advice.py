@@ -11,6 +11,7 @@ from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
 from suites.advice import advised, apart, hint, lacking, multiplied, several, together
 from suites.raveled import moments
+from suites.test_state_bytes_equal_theory import furthest
 
 LEAVES = (
     LeafLayout("table", (16, 16), 4, "", (), PartitionSpec("data")),
@@ -205,3 +206,10 @@ def test_a_moment_is_found_by_the_end_of_its_path():
         LeafLayout(path, shape, 4, "", (), PartitionSpec()) for path, shape in [("count", ()), ("v/table", (16,))]
     ]
     assert moments(LEAVES, [*state, *others]) == {"table": (state[1], {"data"})}
+
+
+def test_bytes_that_are_too_few_are_no_other_arrays():
+    """Of a state that two members show, or one by two names; what is too many, arrays hold that no member shows."""
+    sizes = [(SimpleNamespace(path="w", bytes_per_device=64), 64)]
+    assert furthest(sizes, -64).endswith("what two members show, or one by two names, was counted twice")
+    assert "the rest is in ema: declare" in furthest(sizes, 64, ["ema"])

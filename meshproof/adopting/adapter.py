@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from jax.sharding import PartitionSpec
 
 from meshproof.observing.members import origin
 
@@ -32,7 +34,8 @@ def attempt(what: str, call: Any, *arguments: Any) -> Any:
 class Adapter:
     """``module`` and ``trainer`` say where the user's object is, ``make`` is the expression that makes a trainer of it.
 
-    ``members`` are the sources of the adapter's members, in their order; ``imports`` what they need.
+    ``members`` are the sources of the adapter's members, in their order; ``imports`` what they need. ``computed`` is
+    how the trainer says that its parameters are computed with, by path pattern.
     """
 
     module: str
@@ -44,6 +47,7 @@ class Adapter:
     mesh: dict[str, int]
     members: dict[str, str]
     imports: frozenset[str] = frozenset()
+    computed: Mapping[str, PartitionSpec] = field(default_factory=dict)
 
     def source(self) -> str:
         """The adapter's class, whose contract is ``CONTRACT``, and ``strategies()``."""

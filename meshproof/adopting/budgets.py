@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 from jax.sharding import PartitionSpec
 
@@ -46,9 +45,9 @@ class Budget:
     questions: tuple[Question, ...]
 
 
-def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: int) -> Budget:
-    """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers, and ``parts`` the number
-    of microbatches that its products show."""
+def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], said: Mapping[str, Leaf], parts: int) -> Budget:
+    """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers, ``said`` by what the
+    trainer says of some, and ``parts`` the number of microbatches that its products show."""
     assert layouts.parameters is not None
     batch_axes = split_axes(layouts.batch, sight.mesh)
     exchanged = {
@@ -59,9 +58,10 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], parts: in
     }
     tokens = {axis for leaf in (layouts.batch or {}).values() for axis in spec_axes(leaf.spec[1:])}
     exchanged |= tokens
-    questions, in_use = list[Question](), dict(in_use)
+    questions, in_use = list[Question](), {**in_use, **said}
     if layouts.batch is not None:
-        in_use = dict(_used(layouts.parameters, in_use, batch_axes, exchanged, questions))
+        others = {path: leaf for path, leaf in layouts.parameters.items() if path not in said}
+        in_use |= dict(_used(others, in_use, batch_axes, exchanged, questions))
     of, gradients = weighed(layouts, in_use, sight.frozen, prod(sight.mesh.values()))
     theory = Theory(sight.mesh, of, batch_axes, gradients, sight.frozen)
     scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
@@ -133,9 +133,10 @@ def _used(
             by_storage.setdefault(axis, []).append(path)
         for axis in whole - batch_axes:
             brought.setdefault(axis, []).append(path)
-        yield path, without(leaf, (leaf.axes & batch_axes) - (kept & exchanged))
+        yield path, leaf.without((leaf.axes & batch_axes) - (kept & exchanged))
     for axis, paths in by_storage.items():
         told = f"{named(paths)}: split over {axis} at rest and not gathered before use; activations move instead"
+        told += " (as tokens to experts: then give the trainer `computed`, how they are computed with)"
         questions.append(Question("step", f"{told}: intended?"))
     for axis, paths in brought.items():
         told = f"{named(paths)}: gathered over {axis}, which splits no batch; activations should move instead"
@@ -278,20 +279,6 @@ def _computed(
     if not any(each.lane[2] == "activations" and batch_axes & set(each.lane[1]) for each in seen):
         return None
     return fewest({path: PartitionSpec(*in_use[path].spec) for path in parameters})
-
-
-def without(leaf: Leaf, axes: set[str]) -> Leaf:
-    """A leaf that is not split over these axes."""
-    kept = [tuple(axis for axis in spec_axes((entry,)) if axis not in axes) for entry in leaf.spec]
-    return replace(leaf, spec=trimmed(tuple(each[0] if len(each) == 1 else each or None for each in kept)))
-
-
-def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Without the dimensions at its end that are whole."""
-    entries = list(spec)
-    while entries and not entries[-1]:
-        entries.pop()
-    return tuple(entries)
 
 
 def spelled(times: Fraction) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from meshproof.adopting.adapter import Adapter
-from meshproof.adopting.budgets import Budget, judged, trimmed, without
+from meshproof.adopting.adapter import Adapter, AdoptError
+from meshproof.adopting.budgets import Budget, judged
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named, of_layouts, of_running
-from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
+from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight, trimmed
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.traffic import gathered, weights
 from meshproof.contract import COMPUTE_TYPES, EIGHT_BITS, ELEMENT_TYPES, HALVES, Contract, spec_axes
@@ -82,9 +83,20 @@ def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
         return Budget(None, None, None, 1, (question,))
     sight = _in_stacks(sight, layouts)
     in_use = {
-        path: without(leaf, gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
+        path: leaf.without(gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
-    return judged(sight, layouts, in_use, parts)
+    return judged(sight, layouts, in_use, dict(_said(layouts.parameters, sight.adapter.computed)), parts)
+
+
+def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:
+    """The parameters of which the trainer says how they are computed with, as they are then. Raises `AdoptError` where
+    a pattern matches none."""
+    contract = Contract(computed=computed)
+    if unmatched := contract.unmatched("computed", parameters):
+        raise AdoptError(f"computed: {unmatched} match no parameter, expected patterns of {sorted(parameters)}")
+    for path, leaf in parameters.items():
+        with suppress(LookupError):
+            yield path, replace(leaf, spec=trimmed(tuple(contract.spec("computed", path))))
 
 
 def _in_stacks(sight: Sight, layouts: Layouts) -> Sight:

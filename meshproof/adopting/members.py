@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, attempt
 from meshproof.adopting.parts import find_parts
@@ -78,6 +78,7 @@ def adapt(target: str) -> Adapter:
         mesh=dict(mesh.shape),
         members=members,
         imports=frozenset(imports),
+        computed=_computed(trainer),
     )
 
 
@@ -223,6 +224,14 @@ def _count_of_devices(found: Any) -> str:
         return ""
     names = [name for name in ("devices", "num_devices", "n_devices") if name in parameters]
     return names[0] if names and isinstance(parameters[names[0]].default, int) else ""
+
+
+def _computed(trainer: Any) -> Mapping[str, PartitionSpec]:
+    """How the trainer says that its parameters are computed with."""
+    said = trainer.computed if has_member(trainer, "computed") else {}
+    if not isinstance(said, Mapping) or not all(isinstance(spec, PartitionSpec) for spec in said.values()):
+        raise AdoptError(f"computed is {shown(said)}, expected a dict of PartitionSpec by pattern of parameters' paths")
+    return said
 
 
 def _word(trainer: Any, member: str, guessed: str) -> str:

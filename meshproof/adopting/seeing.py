@@ -58,6 +58,11 @@ class Leaf:
         """The axes that split it."""
         return set(spec_axes(self.spec))
 
+    def without(self, axes: set[str]) -> Leaf:
+        """The same, not split over these axes."""
+        kept = [tuple(axis for axis in spec_axes((entry,)) if axis not in axes) for entry in self.spec]
+        return replace(self, spec=trimmed(tuple(each[0] if len(each) == 1 else each or None for each in kept)))
+
 
 @dataclass(frozen=True)
 class Layouts:
@@ -248,17 +253,23 @@ def _refuse(training: Training) -> None:
         )
 
 
+def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the dimensions at its end that are whole."""
+    entries = list(spec)
+    while entries and not entries[-1]:
+        entries.pop()
+    return tuple(entries)
+
+
 def _leaves(seen: Any, mesh: Mapping[str, int]) -> dict[str, Leaf] | None:
     return {leaf.path: _leaf(leaf, mesh) for leaf in seen} if isinstance(seen, tuple) and seen else None
 
 
 def _leaf(leaf: LeafLayout, mesh: Mapping[str, int]) -> Leaf:
     found = mesh_axes(leaf, mesh)
-    spelled = [None if not axes else axes[0] if len(axes) == 1 else tuple(axes) for axes in found or ()]
-    while spelled and spelled[-1] is None:
-        spelled.pop()
+    spelled = trimmed(tuple(None if not axes else axes[0] if len(axes) == 1 else tuple(axes) for axes in found or ()))
     odd = " ".join(word for word in ("memory", "devices") if f" {word}" in leaf.spec)
-    return Leaf(leaf.shape, leaf.itemsize, tuple(spelled), leaf.spec if odd or found is None else "", leaf.dtype)
+    return Leaf(leaf.shape, leaf.itemsize, spelled, leaf.spec if odd or found is None else "", leaf.dtype)
 
 
 def _told(seen: Any) -> tuple[Any, ...]:

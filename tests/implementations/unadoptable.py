@@ -1,8 +1,11 @@
 """Trainers that `meshproof adopt` refuses, and one whose step has faults that it asks about."""
 
+from types import MappingProxyType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from tests.implementations.unadopted import PlainLoop, place, plain_step
 
@@ -44,6 +47,18 @@ class GivesBatchesOnce(PlainLoop):
     def __init__(self):
         super().__init__()
         self.batches = iter([self.batch] * 9)
+
+
+class NamesNoParameter(PlainLoop):
+    """Says how what it does not have is computed with."""
+
+    computed = MappingProxyType({"experts": P("data")})
+
+
+class SaysASpecAlone(PlainLoop):
+    """And not of which parameters."""
+
+    computed = P("data")
 
 
 class TakesAKey(PlainLoop):

@@ -1,6 +1,7 @@
 """Trainers as people write them, with the three members that cannot be guessed: what `meshproof adopt` is tried on."""
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -225,3 +226,41 @@ def linen(devices=8):
             lambda state, batch: jax.grad(lambda p: linen_loss(state.replace(params=p), batch))(state.params)
         ),
     )
+
+
+class GathersTokens:
+    """Eight experts over the axis that splits the batch; every one sees all tokens, by gathers and scatters."""
+
+    computed: ClassVar = {"up": P("data"), "down": P("data")}
+
+    def __init__(self):
+        up, down, router = jax.random.split(jax.random.key(0), 3)
+        experts = {"up": jax.random.normal(up, (8, 16, 24)) / 4, "down": jax.random.normal(down, (8, 24, 16)) / 5}
+        params = place(experts, "data") | place({"router": jax.random.normal(router, (16, 8)) / 4})
+        moments = jax.tree.map(lambda leaf: leaf if leaf.ndim else place(leaf), ADAM.init(params))
+        self.state = {"params": params, "opt_state": moments}
+        self.batch = place({"x": host_batch()["x"], "y": host_batch(1)["x"]}, "data")
+        kept = jax.tree.map(lambda leaf: leaf.sharding, self.state)
+        self.train_step = jax.jit(self.step, donate_argnums=0, out_shardings=(kept, None))
+
+    @staticmethod
+    def loss_of(params, batch):
+        """Of what a router sums of them."""
+        keep = jax.lax.with_sharding_constraint
+        of_experts, of_tokens, whole = (NamedSharding(mesh(), P(*spec)) for spec in (("data",), ("data",), ()))
+        shares = keep(keep(jax.nn.softmax(batch["x"] @ params["router"]), of_tokens), whole)
+        hidden = jnp.tanh(keep(jnp.einsum("td,edf->etf", keep(batch["x"], whole), params["up"]), of_experts))
+        shares = keep(shares, NamedSharding(mesh(), P(None, "data")))
+        return squared(keep(jnp.einsum("etf,efd,te->td", hidden, params["down"], shares), of_tokens), batch)
+
+    def step(self, state, batch):
+        """Of a plain optax loop."""
+        loss, gradients = jax.value_and_grad(self.loss_of)(state["params"], batch)
+        updates, optimizer = ADAM.update(gradients, state["opt_state"], state["params"])
+        return {"params": optax.apply_updates(state["params"], updates), "opt_state": optimizer}, {"loss": loss}
+
+
+class GathersTokensUnsaid(GathersTokens):
+    """The same, without a word of how experts are computed with."""
+
+    computed: ClassVar = {}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jax.sharding import PartitionSpec as P
 from typer.testing import CliRunner
 
 from meshproof.cli import app
@@ -46,6 +47,7 @@ def written(path):
         pytest.param("PlainLoop", 22, marks=pytest.mark.thorough),
         pytest.param("Averaging", 22, marks=pytest.mark.thorough),
         ("ShardedModules", 24),
+        pytest.param("GathersTokens", 23, marks=pytest.mark.thorough),
         pytest.param("Dropping", 27, marks=pytest.mark.thorough),
         pytest.param("Normalising", 22, marks=pytest.mark.thorough),
         ("linen", 28),
@@ -113,6 +115,20 @@ def test_what_looks_wrong_is_asked_and_not_promised(tmp_path):
     assert failed and {"MEM-2", "SHD-4"} <= set(re.findall(r"[A-Z]+-\d+", said))
 
 
+def test_how_experts_are_computed_with_is_asked_and_taken_over(tmp_path):
+    """Where their tokens are gathered: their trainer's `computed` is the answer, and then nothing is asked."""
+    kept = {}
+    for trainer in ("GathersTokens", "GathersTokensUnsaid"):
+        adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:{trainer}", "--output", f"{trainer}.py")
+        assert adopted.returncode == 0, adopted.stderr
+        assert ("then give the trainer `computed`" in adopted.stdout) == (trainer == "GathersTokensUnsaid")
+        contract = written(tmp_path / f"{trainer}.py")
+        kept[trainer] = {path: contract.spec("computed", path) for path in ("up", "down", "router")}
+        assert any(line.payload == "parameters" for line in contract.step) == (trainer == "GathersTokensUnsaid")
+    assert kept["GathersTokens"] == {"up": P("data"), "down": P("data"), "router": P()}
+    assert set(kept["GathersTokensUnsaid"].values()) == {P()}
+
+
 @pytest.mark.parametrize(
     ("target", "told"),
     [
@@ -128,6 +144,11 @@ def test_what_looks_wrong_is_asked_and_not_promised(tmp_path):
         (f"{HOME}.unadoptable:RaisesInInit", "init(key) raised RuntimeError: no weights here"),
         (f"{HOME}.unadoptable:NeedsMore", "missing 1 required positional argument: 'config'"),
         (f"{HOME}.unadoptable:Lacking", "without init or state, batches or batch; expected a trainer"),
+        (
+            f"{HOME}.unadoptable:NamesNoParameter",
+            "computed: ['experts'] match no parameter, expected patterns",
+        ),
+        (f"{HOME}.unadoptable:SaysASpecAlone", "expected a dict of PartitionSpec by pattern of parameters'"),
         (f"{HOME}.unadoptable:OnNoMush", "did you mean OnNoMesh?"),
         ("nowhere_at_all:Trainer", "looked in "),
         ("nowhere_at_all", "expected MODULE:OBJECT"),

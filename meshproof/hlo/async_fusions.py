@@ -3,8 +3,8 @@
 A collective that runs beside compute is printed once in a fusion that ends in the custom call `AsyncCollectiveStart`,
 again in every fusion it runs beside, and once more in the fusion that ends in `AsyncCollectiveDone`. The first is
 counted; the others continue it. A fusion continues one if it ends it, or if it holds the collective of a started chain
-(same operation, channel, groups and chain) and takes an operand from that chain. The channel alone tells nothing:
-shard_map gives all its collectives channel 1.
+(same operation, channel, groups and chain) and takes an operand from that chain, which a loop may carry. The channel
+alone tells nothing: shard_map gives all its collectives channel 1.
 """
 
 from functools import cached_property
@@ -12,6 +12,7 @@ from functools import cached_property
 from meshproof.hlo.collectives import BASES
 from meshproof.hlo.errors import unknown
 from meshproof.hlo.module import Computation, Instruction, Module
+from meshproof.hlo.reached import Reached
 
 _TARGET_START = 'custom_call_target="AsyncCollectiveStart"'
 _TARGET_DONE = 'custom_call_target="AsyncCollectiveDone"'
@@ -23,7 +24,7 @@ class AsyncFusions:
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self._chained: dict[Instruction, bool] = {}
+        self._chains: dict[Instruction, frozenset[Instruction]] = {}
 
     def continues(self, fusion: Instruction) -> bool:
         """Is the collective inside this fusion counted elsewhere?"""
@@ -36,7 +37,7 @@ class AsyncFusions:
             if is_end:
                 raise fusion.refuse(unknown("the end of an asynchronous collective whose start is not in the text"))
             return False
-        if is_end or self._takes_from_chain(fusion):
+        if is_end or self._starts_before(fusion):
             if not inside <= self._started:
                 raise fusion.refuse(unknown("a fusion continues one collective and holds another"))
             return True
@@ -44,20 +45,7 @@ class AsyncFusions:
 
     def end_of(self, start: Instruction) -> Instruction:
         """The fusion that ends the collective which this one starts. Raises `HloError` unless it is one."""
-        reached, values = {start}, [start]
-        while values:
-            for user, _ in values.pop().users:
-                is_next = user.opcode == "get-tuple-element" or (user.opcode == "fusion" and self.continues(user))
-                if is_next and user not in reached:
-                    reached.add(user)
-                    values.append(user)
-        ends = [
-            each
-            for each in reached
-            if each.opcode == "fusion"
-            and _has(each.called, _TARGET_DONE)
-            and _identities(each.called) & _identities(start.called)
-        ]
+        ends = [each for each in self._ends.get(start, ()) if each.computation is start.computation]
         if len(ends) != 1:
             raise start.refuse(unknown(f"an asynchronous collective with {len(ends)} ends; expected one"))
         return ends[0]
@@ -72,19 +60,33 @@ class AsyncFusions:
         bodies = self._module.computations.values()
         return {identity for body in bodies if _has(body, _TARGET_START) for identity in _identities(body)}
 
-    def _takes_from_chain(self, fusion: Instruction) -> bool:
-        return any(map(self._is_chained, fusion.operands))
+    @cached_property
+    def _ends(self) -> dict[Instruction, list[Instruction]]:
+        """The fusions that end the collective that each starts."""
+        found: dict[Instruction, list[Instruction]] = {}
+        for fusion in self._module.instructions:
+            if fusion.opcode == "fusion" and _has(fusion.called, _TARGET_DONE):
+                for start in self._starts_before(fusion):
+                    if _identities(start.called) & _identities(fusion.called):
+                        found.setdefault(start, []).append(fusion)
+        return found
 
-    def _is_chained(self, value: Instruction) -> bool:
-        """Does this value come out of a fusion that starts or continues an asynchronous collective?"""
+    def _starts_before(self, fusion: Instruction) -> frozenset[Instruction]:
+        """The fusions that start the collectives whose chains this one takes operands from."""
+        return frozenset[Instruction]().union(*map(self._chained, fusion.operands))
+
+    def _chained(self, value: Instruction) -> frozenset[Instruction]:
+        """Where the chains start that this value comes out of, through what loops carry."""
+        while before := Reached(value).carried:
+            value = before.instruction
         fusion = value.operand(0) if value.opcode == "get-tuple-element" else value
         if fusion.opcode != "fusion" or not fusion.type_text.startswith("("):
-            return False
-        if fusion not in self._chained:
-            holds = bool(_identities(fusion.called) & self._started)
-            starts = _has(fusion.called, _TARGET_START)
-            self._chained[fusion] = holds and (starts or self._takes_from_chain(fusion))
-        return self._chained[fusion]
+            return frozenset()
+        if fusion not in self._chains:
+            holds = _identities(fusion.called) & self._started
+            own = frozenset({fusion}) if _has(fusion.called, _TARGET_START) else self._starts_before(fusion)
+            self._chains[fusion] = own if holds else frozenset()
+        return self._chains[fusion]
 
 
 def _has(body: Computation, target: str) -> bool:

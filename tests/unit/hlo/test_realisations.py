@@ -5,7 +5,7 @@ import re
 import pytest
 
 from meshproof.hlo import HloError, census
-from tests.unit.hlo.texts import ADD, EVERYBODY, FUSED, MESH, OVER_DATA, OWN_OFFSET, OWN_SLICE, module, sliced, stored
+from tests.unit.hlo.texts import ADD, FUSED, MESH, OVER_DATA, OWN_OFFSET, OWN_SLICE, module, sliced, stored
 
 SCATTERED = {
     "own slice": (f"ROOT %s = f32[32]{{0}} {OWN_SLICE}", OWN_OFFSET),
@@ -274,23 +274,3 @@ def test_fusion_named_reduce_scatter_must_be_one() -> None:
     assert body is not None
     with pytest.raises(HloError, match="does more to its all-reduce than slice it"):
         census(text.replace(body[0], body[0].replace(" partition-id()", " constant(0)")), {"data": 8})
-
-
-def test_asynchronous_chain_is_counted_once() -> None:
-    """A TPU collective printed in its start, beside compute and in its done is one; without its start, an error."""
-    text = stored("tpu-0.12.0.1-two_layers")
-    assert len(re.findall(r" all-gather\(", text)) == 4
-    found = [e for e in census(text, {"data": 8}) if e.operation == "all-gather" and e.dtype == "bf16"]
-    assert sum(e.executions or 0 for e in found) == 2
-    with pytest.raises(HloError, match="whose start is not in the text"):
-        census(text.replace('"AsyncCollectiveStart"', '"SomethingElse"'), {"data": 8})
-
-
-def test_fusion_that_continues_one_collective_and_holds_another_is_refused() -> None:
-    """The second one would not be counted: it is an error."""
-    text = stored("tpu-0.12.0.1-two_layers")
-    body = re.search(r"\{\n((?:  [^\n]*\n)+)(  ROOT [^\n]*AsyncCollectiveDone|  [^\n]*AsyncCollectiveDone)", text)
-    assert body is not None
-    second = f"  %zero.s = f32[64]{{0}} constant(0)\n  %second = f32[64]{{0}} all-reduce(%zero.s), {EVERYBODY}\n"
-    with pytest.raises(HloError, match="continues one collective and holds another"):
-        census(text.replace(body[1], body[1] + second), {"data": 8})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,22 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is whole or untouched. Raises ``OSError`` that names it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write a file so that it is whole or untouched. Raises ``OSError`` that names it.
+
+    What a link points to is written, and the link stays. To a device or a pipe is written as it is.
+    """
+    target = path.resolve() if path.is_symlink() else path
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        if path.is_relative_to("/dev") or (path.exists() and not (path.is_file() or path.is_dir())):
+            with path.open("ab") as device:
+                device.write(content)
+            return
         temporary.write_bytes(content)
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

@@ -150,7 +150,7 @@ class _Slices:
             self.found += 1
             sliced = sum(shape.elements for shape in user.instruction.shapes)
             return sliced == self._slice_elements and self._offsets.differ(user, 1, self._written.groups)
-        if opcode in _SAME_ELEMENTS or (opcode in _WITH_SCALARS and _others_are_scalars(user.instruction, index)):
+        if opcode in _SAME_ELEMENTS or (opcode in _WITH_SCALARS and _is_of_it_alone(user.instruction, index)):
             return self.cover(user)
         return opcode == "tuple" and user.instruction.is_root and self._cover_outside(user, index)
 
@@ -165,8 +165,10 @@ class _Slices:
         return end <= part[0] or part[1] <= begin or ((begin, end) == part and self.cover(user))
 
 
-def _others_are_scalars(user: Instruction, index: int) -> bool:
-    return all(_is_scalar(other) for at, other in enumerate(user.operands) if at != index)
+def _is_of_it_alone(user: Instruction, index: int) -> bool:
+    """Whether all that this operand meets are scalars, or itself, as in the square that Adam takes."""
+    own = user.operand(index)
+    return all(other is own or _is_scalar(other) for other in user.operands)
 
 
 def _is_scalar(value: Instruction) -> bool:

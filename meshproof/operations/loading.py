@@ -79,6 +79,8 @@ def by_id(source: str, member: str, listed: Iterable[Any]) -> dict[str, Any]:
             raise TableError(f"--operations {source}: {member}() lists {each!r}, expected {MEMBERS[member].__name__}s")
         if isinstance(each, Operation) and not NAME.fullmatch(each.name):
             raise TableError(f"--operations {source}: an operation is named {each.name!r}, expected the like of my_op2")
+        if isinstance(each, Operation) and not each.operands:
+            raise TableError(f"--operations {source}: {each.name} takes no operand; layouts are those of operands")
         if each.id in found:
             raise TableError(f"--operations {source}: two are named {each.id}; give one of them another name")
         found[each.id] = each

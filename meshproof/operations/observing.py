@@ -18,7 +18,7 @@ from meshproof.observing.seen import Failed, Seen
 from meshproof.operations import Operation
 from meshproof.operations.layouts import Layout, covering, every_layout
 from meshproof.operations.programs import forward, make_mesh, place, placed_by, replicas, use, with_gradients
-from meshproof.operations.references import Expected, Reference
+from meshproof.operations.references import Expected, Reference, UnlikeNumpyError
 
 Problem = tuple[str, float]
 """What is wrong, or an empty string; and an error over its bound."""
@@ -77,6 +77,8 @@ def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[st
         reference = Reference(operation)
         expected = reference.expected()
         problems = tuple(reference.faults(expected))
+    except UnlikeNumpyError as error:
+        return Failed(f"on one device: {error}")
     except Exception as error:
         return Failed(f"on one device: expected a result, saw {type(error).__name__}: {error} ({origin(error)})")
     shape = expected[0].arrays[0][0].shape
@@ -168,6 +170,8 @@ class Trial:
             what = f"result {nth}" if number == 0 else f"gradient of operand {self.operation.differentiated[nth]}"
             for copy in replicas(array):
                 problem, by = compared(copy, np.asarray(true), deviation, what)
+                if copy.dtype != run.dtypes[number][nth]:
+                    problem = f"{what}: expected {run.dtypes[number][nth]} as on one device, saw {copy.dtype}"
                 told, margin = told or problem, max(margin, by)
         return told, margin
 
@@ -193,7 +197,10 @@ def compared(saw: np.ndarray, true: np.ndarray, deviation: np.ndarray | None, wh
     if saw.shape != true.shape:
         return f"{what}: expected shape {true.shape}, saw {saw.shape}", 0.0
     if deviation is not None:
-        verdict = judge({what: saw}, {what: true}, {what: deviation}, "values", VACUOUS)
+        infinite = ~np.isfinite(true) & ((saw == true) | ((saw != saw) & (true != true)))
+        deviation = deviation * (1 + 1j) if true.dtype.kind == "c" else deviation
+        saw, true, bound = (parts(np.where(infinite, 0, each)) for each in (saw, true, deviation))
+        verdict = judge({what: saw}, {what: true}, {what: bound}, "values", VACUOUS)
         return ("" if verdict.passed else str(verdict)), verdict.margin
     same = (saw == true) | ((saw != saw) & (true != true))
     if np.all(same):
@@ -201,6 +208,11 @@ def compared(saw: np.ndarray, true: np.ndarray, deviation: np.ndarray | None, wh
     index = tuple(int(each) for each in np.argwhere(~same)[0])
     count = f"{np.count_nonzero(~same):,} of {same.size:,} elements"
     return f"{what}: {count} differ, the first at {index}: expected {true[index].item()}, saw {saw[index].item()}", 0.0
+
+
+def parts(array: np.ndarray) -> np.ndarray:
+    """Complex numbers by their real and imaginary parts, in a last dimension of two."""
+    return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
 
 
 def fate_of(error: Exception) -> tuple[Fate, str]:

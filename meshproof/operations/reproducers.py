@@ -24,6 +24,9 @@ from meshproof.operations.programs import cotangent_of, operands_of
 IMPORTED = ("jax", "jnp", "lax", "np", "AxisType", "Mesh", "NamedSharding", "P")
 """Names that a script has."""
 
+OWN = ("mesh", "f", "given", "ct", "run", "one", "placed", "saw")
+"""Names that a script gives."""
+
 ONE = 'Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("a", "b"))'
 """The mesh of one device."""
 
@@ -79,7 +82,8 @@ def unlike(point: Point, path: Path) -> str:
         return "alone it gives what one device gives: its own judge alone tells, or what it does before"
     said = [line for line in done.stderr.splitlines() if RAISED.match(line)][-1:] or [done.stderr[-200:]]
     raised = said[0].partition(":")[0]
-    if raised == "NameError" or (point.fate == "wrong" and raised != "AssertionError"):
+    expected = point.detail if point.fate == "broken" else "AssertionError"
+    if raised.rpartition(".")[2] not in expected:
         return f"its script says {said[0][:200]}; let it use jax, jnp, lax, np, and functions of its own file"
     return ""
 
@@ -149,10 +153,17 @@ def literal(array: np.ndarray) -> str:
 
 
 def source_lines(function: Callable[..., Any]) -> list[str]:
-    """The operation as ``f``, with what else of its module it calls. Raises `NoSourceError`."""
+    """The operation as ``f``, with what else of its module it calls: within a function of its own where one of these
+    has a name of the script's. Raises `NoSourceError`."""
     if not isinstance(function, FunctionType):
         raise NoSourceError(f"{function!r} is no function of Python")
-    return [*needed_lines(function, {*IMPORTED}), *written(definition(function), "f")]
+    if held := function.__code__.co_freevars:
+        raise NoSourceError(f"it closes over {', '.join(held)}; write it as a function of its file")
+    known = {*IMPORTED}
+    lines = [*needed_lines(function, known), *written(definition(function), "f")]
+    if known.isdisjoint(OWN):
+        return lines
+    return ["def operation():", *(f"    {line}" for line in lines), "    return f", "f = operation()"]
 
 
 def written(node: ast.Lambda | ast.FunctionDef, name: str) -> list[str]:

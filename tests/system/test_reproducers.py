@@ -11,6 +11,8 @@ pytestmark = pytest.mark.any_stack
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 15
+HELPERS = 5
+"""Lines of the functions of this table that an operation calls, in one of their own: the script has a `mesh`."""
 
 TABLE = """\
 import jax
@@ -24,8 +26,12 @@ from meshproof.operations.transforms.bodies import BODIES
 X = Operand((8, 16))
 
 
+def mesh():
+    return jax.sharding.get_abstract_mesh()
+
+
 def factor():
-    return 2.0 if jax.sharding.get_abstract_mesh().size > 1 else 1.0
+    return 2.0 if mesh().size > 1 else 1.0
 
 
 def sometimes_doubled(x: jax.Array, y) -> jax.Array:
@@ -33,13 +39,18 @@ def sometimes_doubled(x: jax.Array, y) -> jax.Array:
     return x + factor() * y
 
 
+def closing(by):
+    return lambda x: x * by
+
+
 def operations():
     ours = Operation("doubled", sometimes_doubled, (X, X), lambda x, y: x + y, differentiable=False)
     turned = Operation("turned", lambda x: x.T, (X,), lambda x: x.T)
     steep = Operation("steep", lambda x: x * (jax.lax.stop_gradient(factor())), (X,))
     tripled = Operation("tripled", lambda x: 3.0 * x, (X,), lambda x: 2.0 * x, differentiable=False)
+    held = Operation("held", closing(2.0), (X,), lambda x: x, differentiable=False)
     lent = Operation("lent", lambda x: nn.relu(x) * factor(), (X,), lambda x: np.maximum(x, 0), differentiable=False)
-    return [ours, turned, steep, tripled, lent]
+    return [ours, turned, steep, tripled, held, lent]
 
 
 STEPS = 3
@@ -83,10 +94,13 @@ def test_what_fails_is_written_down(run):
         "jit-scan.py",
     }
     written = "found/doubled.py, found/jit-scan.py, found/plain-scan.py, found/steep.py"
-    assert f"reproducers: {written}, none of lent (its script says NameError: name 'nn' is not defined" in done.stdout
+    assert (
+        f"reproducers: {written}, none of held (it closes over by; write it as a function of its file)" in done.stdout
+    )
+    assert "none of lent (its script says NameError: name 'nn' is not defined" in done.stdout
     assert "none of tripled (alone it gives what one device gives" in done.stdout
     entries = {entry["id"]: entry for entry in json.loads((folder / "report.json").read_text())["operations"]}
-    names = {"doubled", "turned", "steep", "tripled", "lent", "transform-plain", "transform-jit"}
+    names = {"doubled", "turned", "steep", "tripled", "held", "lent", "transform-plain", "transform-jit"}
     assert entries.keys() == {f"{name}@operations" for name in names}
 
 
@@ -96,7 +110,7 @@ def test_a_script_fails_where_the_suite_did(run, name):
     folder, _ = run
     script = folder / "found" / f"{name}.py"
     text = script.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST and "meshproof" not in text
+    assert len(text.splitlines()) <= LONGEST + HELPERS and "meshproof" not in text
     alone = subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True)
     assert alone.returncode == 1 and "AssertionError: on " in alone.stderr, alone.stderr
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meshproof.operations import Operand, Operation
+from meshproof.operations import Operand, Operation, normal
 from meshproof.operations.programs import current_mesh
 
 X = Operand((8, 16))
@@ -106,6 +106,30 @@ def halved(x):
     return jax.lax.while_loop(lambda carry: carry[0] < 8 + 0 * x[0, 0], half, (0.0, x))[1].sum(0)
 
 
+@jax.custom_vjp
+def tripled(x):
+    """Whose gradient is a thousandth too long, on one device too."""
+    return 3 * x
+
+
+tripled.defvjp(lambda x: (3 * x, None), lambda _, back: (3.003 * back,))
+
+
+def narrowed(x):
+    """Rounds where a mesh has an axis of four devices."""
+    return x.astype(jnp.bfloat16) if replicated_over(4) else x
+
+
+def kinked(x):
+    """A maximum of equal numbers, and a kink at 0."""
+    return x.max(1) + jax.nn.relu(x).sum(1)
+
+
+def masked(x):
+    """Half of it is minus infinity."""
+    return jnp.where(jnp.tril(jnp.ones(x.shape, bool)), x, -jnp.inf)
+
+
 def scattered(x, rows, new):
     """As NumPy: updates outside the array are dropped."""
     result = x.copy()
@@ -149,4 +173,22 @@ plant(Operation("breaks", breaks, (X,)), "forward, a=.*: KeyError: 'missing'")
 plant(
     Operation("refuses", refuses, (X,)),
     r"refused under all \d+ layouts, the first time by: NotImplementedError: no mesh",
+)
+NORMAL = Operand((8, 16), draws=(normal,))
+plant(Operation("healthy_kink", kinked, (X,), lambda x: x.max(1) + np.maximum(x, 0).sum(1)))
+plant(
+    Operation("healthy_mask", masked, (NORMAL,), lambda x: np.where(np.tril(np.ones(x.shape)), x, -np.inf), exact=False)
+)
+plant(Operation("healthy_spectrum", jnp.fft.rfft, (NORMAL,), np.fft.rfft, exact=False, axis_types=("Auto",)))
+plant(
+    Operation("gradient_too_long", tripled, (NORMAL,), lambda x: 3 * x, exact=False, axis_types=("Auto",)),
+    "run 0: gradient of operand 0 on one device: expected slope .*, saw",
+)
+plant(
+    Operation("narrower_on_some", narrowed, (X,), lambda x: x, differentiable=False),
+    "result 0: expected float32 as on one device, saw bfloat16",
+)
+plant(
+    Operation("wraps", lambda x: x.astype(jnp.int8) * 50, (X,), lambda x: x * 50, differentiable=False),
+    r"on one device: expected -?150.0 of NumPy, saw results in int8, which cannot hold it",
 )

@@ -17,6 +17,12 @@ SCATTERED = {
         ROOT %s = f32[4,8]{1,0} dynamic-slice(%b, %offset, %zero), dynamic_slice_sizes={4,8}""",
         "%f = f32[] constant(0.5)\n%row = u32[] divide(%id, %four)\n%offset = u32[] multiply(%row, %four)",
     ),
+    "squared beside": (
+        f"""%s = f32[32]{{0}} {OWN_SLICE}
+        %m = f32[64]{{0}} multiply(%r, %r)
+        ROOT %t = f32[32]{{0}} {OWN_SLICE.replace("%r", "%m")}""",
+        OWN_OFFSET,
+    ),
     "table": (
         f"ROOT %s = f32[32]{{0}} {OWN_SLICE}",
         """%table = s32[8]{0} constant({0, 0, 0, 0, 32, 32, 32, 32})
@@ -107,6 +113,7 @@ NOT_SCATTERED = {
         f"%m = f32[64]{{0}} multiply(%r, %p)\nROOT %s = f32[32]{{0}} {OWN_SLICE.replace('%r', '%m')}",
         OWN_OFFSET,
     ),
+    "squared whole": (f"%s = f32[32]{{0}} {OWN_SLICE}\nROOT %w = f32[64]{{0}} multiply(%r, %r)", OWN_OFFSET),
     "unknown operation between": (
         f"%m = f32[64]{{0}} reverse(%r), dimensions={{0}}\nROOT %s = f32[32]{{0}} {OWN_SLICE.replace('%r', '%m')}",
         OWN_OFFSET,

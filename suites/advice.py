@@ -74,6 +74,11 @@ def apart(lane: Traffic, leaves: tuple[LeafLayout, ...], collectives: Iterable[C
     )
 
 
+def over_by(lane: Traffic) -> int:
+    """The bytes that a lane moves beyond its budget; negative where it moves fewer."""
+    return (lane.seen or 0) - lane.budgeted
+
+
 def lacking(
     program: str, lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], metrics: list[str]
 ) -> str:
@@ -85,6 +90,8 @@ def lacking(
         return ""
     alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
     which = " or ".join(alike[:3]) or together(lacks, leaves)
+    if which and any(other.lane == ("all-reduce", axes) != lane.lane and over_by(other) == lacks for other in wrong):
+        return f"as much as the gradient of {which}, which is all-reduced over {over} and not scattered"
     if which and lacks <= of.get("gradients", 0):
         inside = any(len(leaf.shape) == 1 for leaf in leaves if leaf.path in alike) and operation == "all-reduce"
         made = "; where one is made of another that is reduced, as a gain's behind a normalised kernel, budget less"
@@ -136,7 +143,7 @@ def multiplied(times: float, mesh: Mapping[str, int]) -> str:
 
 def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sharding: set[str]) -> str:
     """The likely cause of what is too many; empty if the amount points at none."""
-    excess = (lane.seen or 0) - lane.budgeted
+    excess = over_by(lane)
     if excess <= 0:
         return ""
     operation, axes = lane.lane
@@ -146,13 +153,12 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
             "it stands before the cast: cast first, and constrain what is cast to its layout at rest before that in "
             "use, or a compiler carries the latter through the cast"
         )
-    unscattered = {
-        other.budgeted - (other.seen or 0) for other in wrong if other.lane == ("reduce-scatter", axes) != lane.lane
-    }
+    unscattered = {-over_by(other) for other in wrong if other.lane == ("reduce-scatter", axes) != lane.lane}
     if operation == "all-reduce" and excess in unscattered:
         return (
-            "these bytes are missing from the reduce-scatter: the compiler sums whole gradients; in a scan over "
-            "layers, gather each in the body, not all before it, and constrain gradients to the layout at rest"
+            "these bytes are missing from the reduce-scatter: whole gradients are summed: by a compiler (in a scan "
+            "over layers, gather each in the body, and constrain gradients to the layout at rest), or by "
+            "jax.lax.psum where psum_scatter belongs"
         )
     alike = [leaf.path for leaf in leaves if excess in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
     norms = norms_allowed(((leaf.shape, leaf.declared or ()) for leaf in leaves), axes)

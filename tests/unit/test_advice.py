@@ -21,6 +21,18 @@ OVER = ("data",)
 NAMES = ("scale", "shift")
 
 
+def test_a_gradient_that_is_summed_whole_is_not_missing():
+    """Where an all-reduce has as much too many, it is told so; where it has not, nothing reduces it."""
+    for excess, words in ((1024, "which is all-reduced over data and not scattered"), (8, "which nothing reduces")):
+        seen = [Collective("all-reduce", OVER, 1, 1, 4 + excess, "f32", "all-reduce", "other")]
+        seen += [Collective("reduce-scatter", OVER, 1, 1, 2048, "f32", "reduce-scatter", "other")]
+        budget = [Communication("all-reduce", OVER, "metrics", 4)]
+        budget += [Communication("reduce-scatter", OVER, "gradients", 3072)]
+        lanes = [lane for lane in compare_traffic(seen, budget) if not lane.exact]
+        [scatter] = [lane for lane in lanes if lane.lane[0] == "reduce-scatter"]
+        assert f"the gradient of table, {words}" in lacking("step", scatter, lanes, LEAVES, ["loss"])
+
+
 def said(*pairs):
     """The hints of lanes, each with its operation, its bytes seen and its bytes budgeted."""
     seen = [Collective(what, OVER, 1, 1, size, "f32", what, "other") for what, size, _ in pairs if size]

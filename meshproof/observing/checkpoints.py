@@ -18,6 +18,7 @@ from meshproof.observing.background_saves import BackgroundSaves, observe_backgr
 from meshproof.observing.damage import Damaged, observe_damage
 from meshproof.observing.gathering import gathered
 from meshproof.observing.members import state_and_metrics
+from meshproof.observing.other_states import with_rates_times
 from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
@@ -34,6 +35,9 @@ NOT_ASKED = NotExercised("no clause of checkpoints was selected")
 OF_THE_FIRST = NotExercised(
     "of damage, missing leaves and saves in the background, the first case of its kind is observed"
 )
+OTHER_RATE = 1 + 2.0**-6
+"""By how much rates that the state shows differ from those of ``init`` when it is saved: a restore may take these."""
+
 NAMES = ("the saved state", "the restored state")
 
 
@@ -81,7 +85,7 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
         folder = Path(gathered(own)[0])
         if not all(gathered(folder.is_dir())):
             return Checkpoints.unseen(NO_COMMON_FOLDER), state
-        seen = _observe(subject, state, where, folder)
+        seen = _observe(subject, with_rates_times(state, OTHER_RATE), where, folder)
         subject.agree()  # no process removes what another one still reads
         return seen
 

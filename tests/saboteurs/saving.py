@@ -1,4 +1,5 @@
-"""Ways of saving that are not the book's: two healthy ones, and a file that is taken for optional."""
+"""Ways of saving that are not the book's: three healthy ones, a file that is taken for optional, and a rate that is not
+the one that was saved."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 from orbax.checkpoint import StandardCheckpointer
 from orbax.checkpoint import v1 as ocp
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.lifecycle import checkpointing
 from reference_impl.strategies import fsdp
-from tests.saboteurs.planting import DATA, plant
+from tests.healthy.stored import Saves
+from tests.saboteurs.planting import DATA, plant, plant_stranger
 
 
 class OptionalMomentum(JaxForm):
@@ -79,6 +82,32 @@ class OlderOrbax(JaxForm):
         )
 
 
+class SavesItsRate(Saves):
+    """A healthy one whose rate is in the state, where a schedule outside of the step sets it."""
+
+    name = "healthy_saves_its_rate"
+    optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=1e-2)
+
+    def optimizer_state(self, state: Any) -> Any:
+        """Adam's."""
+        adam = state["optimizer"].inner_state[0]
+        return {"count": adam.count, "mu": adam.mu, "nu": adam.nu}
+
+
+class TakesItsRateAnew(SavesItsRate):
+    """The rate is saved, and taken from ``init``: nothing shows it until a schedule has set another."""
+
+    name, save_async = "takes_its_rate_anew", None
+
+    def restore(self, folder: Path) -> Any:
+        """But for the rate."""
+        state, fresh = super().restore(folder), self.init(jax.random.key(0))
+        rate = fresh["optimizer"].hyperparams
+        return state | {"optimizer": state["optimizer"]._replace(hyperparams=rate)}
+
+
 plant("optional_momentum", partial(OptionalMomentum, variant="files"), fsdp.PAGE, DATA, "CKP-3")
 plant("healthy_in_lists", partial(Listed, variant="lists"), fsdp.PAGE, DATA)
 plant("healthy_by_older_orbax", partial(OlderOrbax, variant="older"), fsdp.PAGE, DATA)
+plant_stranger(SavesItsRate())
+plant_stranger(TakesItsRateAnew(), "CKP-1")

@@ -1,10 +1,11 @@
-"""Ways of saving that are not the book's: three healthy ones, a file that is taken for optional, and a rate that is not
-the one that was saved."""
+"""Ways of saving that are not the book's: three healthy ones, a file that is taken for optional, a rate that is
+not the one that was saved, and a save that nobody waits for."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import jax
@@ -106,8 +107,20 @@ class TakesItsRateAnew(SavesItsRate):
         return state | {"optimizer": state["optimizer"]._replace(hyperparams=rate)}
 
 
+class SavesLater(Saves):
+    """What it saves is on disk a while after it has returned."""
+
+    name, save_async = "saves_later", None
+
+    def save(self, state: Any, folder: Path) -> None:
+        """From a copy, in a thread that nobody waits for."""
+        kept = jax.tree.map(jax.numpy.copy, state)
+        Timer(1.0, ocp.save, (folder, kept)).start()
+
+
 plant("optional_momentum", partial(OptionalMomentum, variant="files"), fsdp.PAGE, DATA, "CKP-3")
 plant("healthy_in_lists", partial(Listed, variant="lists"), fsdp.PAGE, DATA)
 plant("healthy_by_older_orbax", partial(OlderOrbax, variant="older"), fsdp.PAGE, DATA)
 plant_stranger(SavesItsRate())
 plant_stranger(TakesItsRateAnew(), "CKP-1")
+plant_stranger(SavesLater(), "CKP-1")

@@ -32,6 +32,12 @@ def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 PRODUCTS = (
     Operation("matmul", lambda x, y: x @ y, (Operand((8, 16)), Operand((16, 8))), lambda x, y: x @ y),
     Operation("matvec", lambda x, y: x @ y, (Operand((8, 8)), Operand((8,))), lambda x, y: x @ y),
+    Operation(
+        "product_summed",
+        lambda x: (x @ jnp.ones((64, 64), x.dtype)).sum(1),
+        (Operand((64, 64)),),
+        lambda x: (x @ np.ones((64, 64))).sum(1),
+    ),
     Operation("outer", lambda x, y: jnp.outer(x, y), (Operand((8,)), Operand((8,))), lambda x, y: np.outer(x, y)),
     Operation("matmul_bf16", lambda x, y: x @ y, (Operand((8, 8), "bfloat16"),) * 2, lambda x, y: x @ y),
     Operation("matmul_int", lambda x, y: x @ y, (Operand((8, 8), "int32"),) * 2, lambda x, y: x @ y),

@@ -30,11 +30,16 @@ def compare(
     """
     from meshproof.comparison import compare as compare_reports
     from meshproof.comparison.output import junit, markdown, write_table
-    from meshproof.files import replace_text
+    from meshproof.files import check_apart, check_writable, replace_text
     from meshproof.report.document import read_report
 
     try:
         classes = read_classes(fail_on)
+        outputs = {"--json": json_file, "--markdown": markdown_file, "--junit": junit_file}
+        check_apart(outputs, (old, new))
+        for option, path in outputs.items():
+            if path:
+                check_writable(path, option)
         comparison = compare_reports(read_report(old), read_report(new))
         write_table(comparison, typer.echo)
         if json_file:

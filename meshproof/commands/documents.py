@@ -41,17 +41,17 @@ def html(
     ] = None,
 ) -> None:
     """Write a report as one self-contained HTML page."""
-    from meshproof.files import replace_text
+    from meshproof.files import check_apart, check_writable, replace_text
     from meshproof.html import render_page
-    from meshproof.report.document import ReportError, read_report
+    from meshproof.report.document import read_report
 
     path = output or report.with_suffix(".html")
-    if path in (report, *(benchmarks or ())):
-        fail(f"{path} would be overwritten by its page: name another --output")
     try:
+        check_apart({"--output": path}, (report, *(benchmarks or ())))
+        check_writable(path, "--output")
         pictures = inline_benchmarks(benchmarks) if benchmarks else []
         replace_text(path, render_page(read_report(report), pictures=pictures))
-    except (ReportError, OSError) as error:
+    except (ValueError, OSError) as error:
         fail(str(error))
     typer.echo(f"written: {path}")
 
@@ -68,10 +68,10 @@ def update(
     the next run, which refuses the file without. Entries for other versions, targets or platforms are not touched.
     """
     from meshproof.cases import REFERENCE
-    from meshproof.expectations import ExpectationError
     from meshproof.expectations.plugin import KNOWN
     from meshproof.expectations.updating import update as rewrite
-    from meshproof.report.document import ReportError, read_report
+    from meshproof.files import check_writable
+    from meshproof.report.document import read_report
 
     try:
         known = read_report(report)
@@ -81,7 +81,12 @@ def update(
             fail(
                 f"there is no {KNOWN} here to rewrite: name a --file of your own, for `meshproof check --expectations`"
             )
-        changes = rewrite(known, file or Path(KNOWN))
-    except (ReportError, ExpectationError, OSError) as error:
+        path = file or Path(KNOWN)
+        check_writable(path, "--file")
+        changes = rewrite(known, path)
+    except (ValueError, OSError) as error:
         fail(str(error))
-    typer.echo("\n".join(changes) or f"{file or KNOWN}: nothing to change")
+    nothing = (
+        "nothing to change" if path.exists() else "there is no such file, and no unexpected failure to begin it with"
+    )
+    typer.echo("\n".join(changes) or f"{path}: {nothing}")

@@ -25,6 +25,9 @@ Found = TypeVar("Found")
 LEAST_PARAMETERS, LARGEST = 1000, 1e15
 """Fewer parameters are meant as billions (7, 7.5); a larger count is a slip."""
 
+LONGEST = 900.0
+"""Seconds that compiling may take, unless --verify-timeout says otherwise."""
+
 
 def plan(
     hardware: Annotated[
@@ -33,19 +36,19 @@ def plan(
     chips: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of them.")],
     config: Annotated[str | None, typer.Option(metavar="MODEL", help="A model by name, such as llama-70b.")] = None,
     params: Annotated[float | None, typer.Option(help="Parameters of a model of your own, all of them.")] = None,
-    layers: Annotated[int, typer.Option(min=0, help="Its layers, all alike.")] = 0,
-    d_model: Annotated[int, typer.Option(min=0, help="The width of what goes from layer to layer.")] = 0,
-    d_ff: Annotated[int, typer.Option(min=0, help="The width inside a layer.")] = 0,
-    heads: Annotated[int, typer.Option(min=0, help="Attention heads: tensor shards divide them.")] = 0,
-    kv_heads: Annotated[int, typer.Option(min=0, help="Heads of keys and values, if fewer.")] = 0,
-    vocab: Annotated[int, typer.Option(min=0, help="Without it no logits are counted.")] = 0,
+    layers: Annotated[int | None, typer.Option(min=1, help="Its layers, all alike.")] = None,
+    d_model: Annotated[int | None, typer.Option(min=1, help="The width of what goes from layer to layer.")] = None,
+    d_ff: Annotated[int | None, typer.Option(min=1, help="The width inside a layer.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Attention heads: tensor shards divide them.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values, if fewer.")] = None,
+    vocab: Annotated[int | None, typer.Option(min=1, help="Without it no logits are counted.")] = None,
     tied: Annotated[
         bool | None,
         typer.Option(
             "--tied/--untied", help="Whether the head is the embedding. Default: by the number of parameters."
         ),
     ] = None,
-    sequence: Annotated[int, typer.Option(min=0, help="Tokens of a sequence, which is not split.")] = 0,
+    sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence, which is not split.")] = None,
     batch_tokens: Annotated[
         float | None, typer.Option(help="Tokens of a whole step; images for images. Default: the model's own.")
     ] = None,
@@ -78,8 +81,9 @@ def plan(
         str | None, typer.Option(metavar="TARGET", help="Verify for this target: cpu, where no compiler is installed.")
     ] = None,
     verify_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, max=1e6, help="The longest that compiling may take.")
-    ] = 900.0,
+        float | None,
+        typer.Option(metavar="SECONDS", min=1, max=1e6, help="The longest that compiling may take. Default: 900."),
+    ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
@@ -110,10 +114,10 @@ def plan(
 
     try:
         if page:
-            check_writable(page)
+            check_writable(page, "--page")
         sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "kv_heads": kv_heads}
         sizes |= {"vocabulary": vocab, "length": sequence}
-        given: dict[str, Any] = {name: value for name, value in sizes.items() if value}
+        given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
         given |= {} if tied is None else {"tied": tied}
         if (impl and not verify and (config or params)) or (case and (config or params or not impl)):
             raise PlanError(
@@ -121,7 +125,8 @@ def plan(
             )
         if params is not None and config is None:
             params = whole("--params", params, LEAST_PARAMETERS, "7e9")
-        read = read_trainer(impl, case, verify_timeout) if impl and config is None and params is None else {}
+        seconds = LONGEST if verify_timeout is None else verify_timeout
+        read = read_trainer(impl, case, seconds) if impl and config is None and params is None else {}
         model = asked_model(config, params, given, read)
         if read:
             optimizer = optimizer or read["optimizer"]
@@ -151,11 +156,13 @@ def plan(
             | (verified(planned.question, read_report(against)) if against else {})
         )
         if verify:
-            told["compiled"] = compile_best(
-                planned, optimizer, strategy, impl or "reference_impl", target, verify_timeout
-            )
+            told["compiled"] = compile_best(planned, optimizer, strategy, impl or "reference_impl", target, seconds)
         elif strategy or target:
             raise PlanError(f"--{'strategy' if strategy else 'target'} is of --verify, which was not given")
+        elif verify_timeout is not None and not read:
+            raise PlanError(
+                f"--verify-timeout {verify_timeout:g} is of --verify and of reading --impl, and neither was given"
+            )
     except OverflowError as error:
         fail(f"the sizes are too large to be reckoned with: {error}")
     except (ValueError, OSError) as error:
@@ -214,7 +221,13 @@ def compile_best(
     plans = chosen(question, planned.plans, strategy)
     if not plans:
         raise PlanError("--verify: nothing fits, so that nothing is proposed; --strategy names what is compiled then")
-    name = read_target(target or target_of(question)).name
+    found = read_target(target or target_of(question))
+    if found.devices is not None and found.devices < question.devices:
+        raise PlanError(
+            f"--target {found.name}: expected a target of {question.devices:,} devices or more, as the plan has; this "
+            f"one has {found.devices:,}: name a larger one, or fewer --chips"
+        )
+    name = found.name
 
     from meshproof.contract import Proposal
     from meshproof.planning.advice import size

@@ -34,10 +34,11 @@ def plots(
     picture cannot be drawn. Exit code 2: none can.
     """
     with _failing():
-        from meshproof.files import replace_bytes
+        from meshproof.files import check_folder_writable, replace_bytes
         from meshproof.plots.drawing import render
         from meshproof.plots.pictures import draw_files
 
+        check_folder_writable(output, "--output")
         pictures, remarks = draw_files(files)
         made = [(output / f"{each.name}.{kind}", each, render(each, kind)) for each in pictures if each.figure]
         output.mkdir(parents=True, exist_ok=True)

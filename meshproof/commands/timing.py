@@ -51,7 +51,7 @@ def ab(
     try:
         seconds = read_seconds(case_timeout)
         if json_file:
-            check_writable(json_file)
+            check_writable(json_file, "--json")
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
         given = [word for option, value in options.items() if value for word in (option, value)]
@@ -80,13 +80,14 @@ def promote(
     baseline. Give three runs: they show how much times differ from run to run on this machine. A baseline of one run
     gives false alarms.
     """
+    from meshproof.files import check_folder_writable
     from meshproof.timing.baselines import promote as make_baseline
     from meshproof.timing.baselines import read_baseline
-    from meshproof.timing.runs import RunError
 
     try:
+        check_folder_writable(folder, "--folder")
         made = read_baseline(make_baseline(runs, folder, accept or ()))
-    except (RunError, OSError) as error:
+    except (ValueError, OSError) as error:
         fail(str(error))
     typer.echo(f"{made.path} is now the baseline {made.reach}")
 

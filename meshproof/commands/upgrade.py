@@ -49,6 +49,7 @@ def upgrade(
     from meshproof.cases import REFERENCE
     from meshproof.comparison.output import write_table
     from meshproof.environments import StackError, open_environment
+    from meshproof.files import check_folder_writable
     from meshproof.installation import check_folder
     from meshproof.report.document import ReportError
     from meshproof.targets.packages import compilers
@@ -62,6 +63,7 @@ def upgrade(
     try:
         check_folder(Path.cwd())
         classes, chosen, seconds = read_classes(fail_on), selection(select, target, impl), limit(case_timeout)
+        check_folder_writable(output, "--output")
         output.mkdir(parents=True, exist_ok=True)
         given = ((old, old_python), (new, new_python))
         environments = [open_environment(*each, pre, say, compilers(target or ())) for each in given]

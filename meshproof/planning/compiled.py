@@ -191,7 +191,7 @@ def beside_lanes(lanes: Mapping[Lane, int] | None, seen: list[dict[str, Any]]) -
         name = lane["operation"], "×".join(lane["axes"])
         yield lane | {"planned": None if due is None else due.pop(name, 0)}
     for (operation, axis), moves in (due or {}).items():
-        absent = {"payloads": [], "budget": 0, "census": 0, "written": []}
+        absent = {"payloads": [], "budget": 0, "census": 0, "scattered": 0, "written": []}
         yield {"operation": operation, "axes": [axis], "planned": moves} | absent
 
 
@@ -203,13 +203,15 @@ def axis_in_book(axis: str) -> str:
 def moved(plan: Plan, lanes: Mapping[Lane, int] | None, seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What each axis moves: each collective as often as an all-gather of its tensor would take.
 
-    ``formula`` adds up array by array, ``sizes`` is what the plan reckons of its sizes alone.
+    ``formula`` adds up array by array, ``sizes`` is what the plan reckons of its sizes alone. ``compiler`` is what the
+    program moves: of an all-reduce that it has as a reduce-scatter, one of the two.
     """
     for line in plan.traffic:
         own = [lane for lane in seen if lane["axes"] == [axis_in_book(line.axis)] and lane["operation"] in ROUNDS]
         census, listed = (
             sum(ROUNDS[lane["operation"]] * (lane[what] or 0) for lane in own) for what in ("census", "budget")
         )
+        census -= sum(lane["scattered"] for lane in own)
         due = [ROUNDS[name] * size for (name, axis), size in (lanes or {}).items() if axis == line.axis]
         formula = line.bytes if lanes is None else sum(due)
         told = {"axis": line.axis, "moves": line.moves, "formula": formula, "sizes": line.bytes}

@@ -111,7 +111,10 @@ def lane_row(lane: Mapping[str, Any]) -> Iterable[str]:
     seen = UNKNOWN if lane["census"] is None else f"{lane['census']:,}"
     names = "×".join(lane["axes"]), ", ".join(lane["payloads"])
     planned = UNKNOWN if lane["planned"] is None else f"{lane['planned']:,}"
-    return (lane["operation"], *names, planned, f"{lane['budget']:,}", seen, ", ".join(lane["written"]))
+    written = ", ".join(lane["written"])
+    if lane["scattered"]:
+        written += f" ({lane['scattered']:,} scattered)"
+    return (lane["operation"], *names, planned, f"{lane['budget']:,}", seen, written)
 
 
 BOUGHT = ("", "strategy", "mesh", "step", "MFU", "tokens/s", "times today's")

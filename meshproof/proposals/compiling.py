@@ -24,6 +24,8 @@ from meshproof.observing.programs import stage
 from meshproof.targets import read_target
 
 HALVES = {"bf16", "f16"}
+SCATTERED = ("reduce-scatter", "fusion all-reduce-scatter")
+"""How a reduce-scatter is written of which a device gets its part alone, and never the whole sum."""
 EXHAUSTED = "RESOURCE_EXHAUSTED"
 """How XLA begins to say that a program needs more memory than a device has."""
 
@@ -136,12 +138,17 @@ def described(part: str, leaf: LeafLayout, taken: int) -> dict[str, Any]:
 
 
 def lane(traffic: Traffic) -> dict[str, Any]:
-    """What one operation moves over some axes: bytes in the program, and in the strategy's own budget."""
+    """What one operation moves over some axes: bytes in the program, and in the strategy's own budget.
+
+    ``scattered`` are those that count as all-reduced, and that the program only reduce-scatters.
+    """
+    summed = traffic.entries if traffic.lane[0] == "all-reduce" else ()
     return {
         "operation": traffic.lane[0],
         "axes": list(traffic.lane[1]),
         "payloads": sorted({line.payload for line in traffic.lines}),
         "budget": traffic.budgeted,
         "census": traffic.seen,
+        "scattered": sum(entry.bytes or 0 for entry in summed if entry.realized_as.startswith(SCATTERED)),
         "written": sorted({entry.realized_as for entry in traffic.entries}),
     }

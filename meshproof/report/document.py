@@ -92,6 +92,8 @@ def _flaw(report: Any) -> str | None:
     """Why a document is no report of this schema; ``None`` if it is one."""
     if isinstance(report, dict) and isinstance(report.get("schema"), int) and report["schema"] != SCHEMA:
         told = "it has facts that the older had not, so nothing can convert one: run the suites of that stack again"
+        if report["schema"] > SCHEMA:
+            told = "it is of a newer Meshproof; update this one to read it"
         return f"a report of schema {report['schema']}; this meshproof reads schema {SCHEMA}: {told}"
     found = flaw(report, "report")
     return found and f"this is JSON, but no report: {found}"

@@ -86,6 +86,11 @@ class Target:
         return self.chip.link_bandwidth if inside else self.chip.network_bandwidth
 
     @property
+    def devices(self) -> int | None:
+        """Of all its slices, as JAX counts them; ``None`` where this machine has them."""
+        return prod(self.shape) * self.chip.devices * self.slices if self.chip else None
+
+    @property
     def topology(self) -> str:
         """The topology as it is spelled: ``2x4``."""
         return "x".join(map(str, self.shape))
@@ -102,13 +107,18 @@ def read_target(name: str) -> Target:
     known = chips(kind)
     if chip not in known:
         raise ValueError(f"--target {name}: no {kind} is called {chip!r}; expected one of {', '.join(known)}")
-    shape, _, slices = shape.partition(":")
+    shape, counted, slices = shape.partition(":")
     dimensions = shape.count("x") + 1
     allowed = (1, 2) if kind == "gpu" else (known[chip].described["dimensions"],)
-    if not TOPOLOGY.fullmatch(shape) or dimensions not in allowed or not (slices == "" or SLICES.fullmatch(slices)):
+    if not TOPOLOGY.fullmatch(shape) or dimensions not in allowed:
         raise ValueError(f"--target {name}: {shape!r} is no topology of {chip}; expected {_spellings(kind, chip)}")
-    if kind == "gpu" and slices:
+    if kind == "gpu" and counted:
         raise ValueError(f"--target {name}: a gpu has no slices; expected {_spellings(kind, chip)}")
+    if counted and not SLICES.fullmatch(slices):
+        raise ValueError(
+            f"--target {name}: {slices!r} is no number of slices; expected one from 1 to 9999, as in "
+            f"tpu:{chip}:{shape}:2, or tpu:{chip}:{shape} for one slice"
+        )
     target = Target(name, kind, known[chip], tuple(map(int, shape.split("x"))), int(slices or 1))  # type: ignore[arg-type]
     if problem := _unmade(target, known[chip]):
         raise ValueError(f"--target {name}: {problem}")

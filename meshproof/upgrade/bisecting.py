@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -38,13 +38,17 @@ class UnseenError(RunError):
 
 @dataclass(frozen=True)
 class Step:
-    """The releases of a package after the last good one, up to the first bad one: one, if it is certain."""
+    """The releases of a package after the last good one, up to the first bad one: one, if it is certain.
+
+    ``unjudged`` says why there is no verdict of some of them, or of the package moved alone.
+    """
 
     package: str
     before: str
     suspects: tuple[str, ...]
     old: Pins
     new: Pins
+    unjudged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,17 +150,20 @@ def _attribute(
     """The first package that decides when moved alone from the good stack, or alone back from the bad; its release."""
     if len(moving) == 1:
         return (_search(good, bad, moving[0], changed, pre),)
+    unjudged: dict[str, dict[str, str]] = {package: {} for package in moving}
     for package in moving:
-        for old, new in (
-            (good, {**good, package: bad[package]}),
-            ({**bad, package: good[package]}, bad),
+        for old, new, crossing in (
+            (good, {**good, package: bad[package]}, f"{bad[package]} beside the others of --good"),
+            ({**bad, package: good[package]}, bad, f"{good[package]} beside the others of --bad"),
         ):
             try:
                 if not changed(old) and changed(new):
                     return (_search(old, new, package, changed, pre),)
-            except (StackError, RunError):
-                continue
-    return tuple(Step(name, good[name], tuple(_between(good, bad, name, pre)), good, bad) for name in moving)
+            except (StackError, RunError) as error:
+                unjudged[package][crossing] = _in_a_line(error)
+    return tuple(
+        Step(name, good[name], tuple(_between(good, bad, name, pre)), good, bad, unjudged[name]) for name in moving
+    )
 
 
 def _between(good: Pins, bad: Pins, package: str, pre: bool) -> list[str]:
@@ -169,7 +176,7 @@ def _between(good: Pins, bad: Pins, package: str, pre: bool) -> list[str]:
 def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], object], pre: bool) -> Step:
     """Halve. A release without verdict is skipped, and stays a suspect if it ends up between good and bad."""
     order = [good[package], *_between(good, bad, package, pre)]
-    unknown: set[int] = set()
+    unknown: dict[int, str] = {}
     low, high = 0, len(order) - 1
     while candidates := [i for i in range(low + 1, high) if i not in unknown]:
         middle = candidates[len(candidates) // 2]
@@ -178,10 +185,17 @@ def _search(good: Pins, bad: Pins, package: str, changed: Callable[[Pins], objec
                 high = middle
             else:
                 low = middle
-        except (StackError, RunError):
-            unknown.add(middle)
+        except (StackError, RunError) as error:
+            unknown[middle] = _in_a_line(error)
     suspects = tuple(order[low + 1 : high + 1])
-    return Step(package, order[low], suspects, {**good, package: order[low]}, {**good, package: order[high]})
+    unjudged = {order[place]: unknown[place] for place in range(low + 1, high)}
+    return Step(package, order[low], suspects, {**good, package: order[low]}, {**good, package: order[high]}, unjudged)
+
+
+def _in_a_line(error: Exception) -> str:
+    """How an error begins, and how it ends: between the two is what a resolver or a run printed."""
+    first, *rest = filter(None, map(str.strip, str(error).splitlines()))
+    return f"{first} … {rest[-1]}" if rest else first
 
 
 def describe(origin: Origin, options: Sequence[str] = ()) -> str:
@@ -195,6 +209,11 @@ def describe(origin: Origin, options: Sequence[str] = ()) -> str:
     old, new = (",".join(f"{name}=={version}" for name, version in pins.items()) for pins in (step.old, step.new))
     lines = [
         verdict,
+        *(
+            f"  not judged: {each.package} {what}: {why}"
+            for each in origin.steps
+            for what, why in each.unjudged.items()
+        ),
         f"{fact.change}: {fact.kind} {fact.place} of {fact.case or 'the stack'}",
         f"  before: {fact.old}",
         f"  after:  {fact.new}",

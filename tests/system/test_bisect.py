@@ -1,5 +1,7 @@
 """`meshproof bisect`, on stacks of toys: releases in which a change was planted, and some that do not run."""
 
+import re
+
 import pytest
 from packaging.version import Version
 
@@ -33,7 +35,7 @@ def planted(package, since, refused=()):
     def run(pins):
         runs.append(dict(pins))
         if (pins["jax"], pins["flax"]) in refused:
-            raise StackError("cannot be resolved")
+            raise StackError(f"{pins['jax']} cannot be resolved\nwith:\n  no wheel\n")
         made = report(jax=pins["jax"], flax=pins["flax"])
         if Version(pins[package]) >= Version(since):
             made["clauses"][0]["tests"][0] |= {"status": "failed", "message": f"seen on {pins[package]}"}
@@ -87,7 +89,14 @@ def test_packages_that_move_only_together_are_ambiguous():
     refused = {("0.9.0", "0.12.2"), ("0.12.0", "0.12.0")}
     origin = bisect(stack(), stack("0.12.0", "0.12.2"), planted("flax", "0.12.1", refused))
     assert not origin.certain and [step.package for step in origin.steps] == ["jax", "flax"]
-    assert describe(origin).startswith("ambiguous: one of jax 0.9.1, ")
+    verdict, *lines = describe(origin).splitlines()
+    assert verdict.startswith("ambiguous: one of jax 0.9.1, ")
+    assert [line for line in lines if "not judged" in line] == [
+        "  not judged: jax 0.12.0 beside the others of --good: 0.12.0 cannot be resolved … no wheel",
+        "  not judged: jax 0.9.0 beside the others of --bad: 0.9.0 cannot be resolved … no wheel",
+        "  not judged: flax 0.12.2 beside the others of --good: 0.9.0 cannot be resolved … no wheel",
+        "  not judged: flax 0.12.0 beside the others of --bad: 0.12.0 cannot be resolved … no wheel",
+    ]
 
 
 def test_releases_that_do_not_run_are_suspects():
@@ -96,8 +105,10 @@ def test_releases_that_do_not_run_are_suspects():
     origin = bisect(stack(), stack(jax="0.12.0"), run)
     assert not origin.certain and origin.steps[0].suspects == ("0.10.1", "0.11.0")
     assert "ambiguous: one of jax 0.10.1, jax 0.11.0" in describe(origin)
+    assert describe(origin).count("not judged") == 1
+    assert "\n  not judged: jax 0.10.1: 0.10.1 cannot be resolved … no wheel\n" in describe(origin)
     origin = bisect(stack(), stack(jax="0.12.0"), planted("jax", "0.12.0", {("0.10.0", "0.12.0")}))
-    assert origin.certain and origin.steps[0].suspects == ("0.12.0",)
+    assert origin.certain and origin.steps[0].suspects == ("0.12.0",) and "not judged" not in describe(origin)
 
 
 def test_one_clause_can_be_asked_for():
@@ -164,6 +175,7 @@ def test_a_release_that_does_not_show_the_fact_is_a_suspect(earlier, later):
     """A clause not judged, a program not read, other devices or no such case: the fault may have been there."""
     origin = bisect(stack(), stack(jax="0.12.0"), turning(earlier, later))
     assert not origin.certain and origin.steps[0].suspects == ("0.9.1", "0.10.0", "0.10.1", "0.11.0")
+    assert re.search(r"^  not judged: jax 0\.9\.1: .* is not seen$", describe(origin), re.MULTILINE)
 
 
 def test_a_fact_that_is_gone_is_sought_as_such():

@@ -127,6 +127,11 @@ def test_it_is_printed():
     ("arguments", "message"),
     [
         (("--target", "cpu"), "--target is of --verify, which was not given"),
+        (("--verify-timeout", 5), "--verify-timeout 5 is of --verify and of reading --impl, and neither was given"),
+        (
+            ("--verify", "--target", "gpu:h100:1"),
+            "--target gpu:h100:1: expected a target of 2 devices or more, as the plan has; this one has 1",
+        ),
         (("--verify", "--strategy", "magic"), "--strategy magic: no plan is called so; expected one of "),
         (("--verify", "--target", "gpu:x:8"), "no gpu is called 'x'"),
     ],

@@ -67,6 +67,14 @@ def test_files_of_one_name_are_refused(tmp_path, saved):
     assert "cannot read" in invoke("plots", tmp_path / "gone.json").stderr
 
 
+def test_a_file_for_the_folder_is_refused(tmp_path):
+    """Before anything is read."""
+    (tmp_path / "file").write_text("kept")
+    ended = invoke("plots", tmp_path / "gone.json", "--output", tmp_path / "file")
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith(f"meshproof: --output {tmp_path / 'file'}: nothing can be written in ")
+
+
 @pytest.mark.parametrize(("kind", "magic"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
 def test_pictures_are_files(tmp_path, saved, reported, kind, magic):
     """One file a question that can be answered, and a reason for each that cannot."""

@@ -78,6 +78,14 @@ def test_without_suites_nothing_is_made(stacks, tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_file_for_the_folder_is_refused(tmp_path):
+    """Before an environment is made: its requirements are never read."""
+    (tmp_path / "file").write_text("kept")
+    done = upgrade("--from", "no requirement", "--to", "another", "--output", tmp_path / "file")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"meshproof: --output {tmp_path / 'file'}: nothing can be written in "), done.stderr
+
+
 def test_expectations_reach_both_runs(stacks, tmp_path):
     """What is known to fail is told to the suites: a file that is not there is refused by them, by name."""
     chosen = ("--impl", "tests.implementations.adapters", "-k", "bare", "--output", tmp_path / "out")

@@ -282,3 +282,10 @@ def test_commands(tmp_path, folder):
     [path] = folder.iterdir()
     path.unlink()
     assert invoke("show").exit_code == 2
+
+
+def test_a_file_for_the_folder_is_refused(tmp_path):
+    """Before a run is read."""
+    (tmp_path / "file").write_text("kept")
+    told = CliRunner().invoke(app, ["baseline", "promote", "gone.json", "--folder", str(tmp_path / "file")])
+    assert told.exit_code == 2 and f"--folder {tmp_path / 'file'}: nothing can be written in " in told.stderr

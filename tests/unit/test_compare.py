@@ -280,3 +280,19 @@ def test_every_class_is_shown():
     text = markdown(compare(judged("proved", clause=1) | {}, new))
     for change in CHANGES[:4]:
         assert f" {change}: " in text, change
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--json", "x", "--markdown", "x"), "--markdown {x}: --json writes this file"),
+        (("--markdown", "x", "--junit", "x"), "--junit {x}: --markdown writes this file"),
+        (("--json", "old.json"), "--json {old.json}: the command reads this file"),
+        (("--json", "gone/x"), "--json {gone/x}: no file can be written in {gone} (No such file or directory)"),
+    ],
+)
+def test_a_file_that_cannot_be_kept_is_refused(files, tmp_path, options, why):
+    """Before anything is compared."""
+    done = run(*files, *(option if option.startswith("--") else tmp_path / option for option in options))
+    assert done.exit_code == 2 and not (tmp_path / "x").exists()
+    assert done.output.startswith("meshproof: " + why.replace("{", f"{tmp_path}/").replace("}", ""))

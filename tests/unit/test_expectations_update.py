@@ -118,6 +118,17 @@ def test_update_adds_what_nobody_may_forget_to_explain(tmp_path):
         parse(file.read_text(), "new.toml")
 
 
+def test_a_file_that_is_not_there_is_said_to_be_none(tmp_path):
+    """Where nothing failed that would begin it; one that cannot be written is an error."""
+    seen, file = tmp_path / "report.json", tmp_path / "nothere.toml"
+    seen.write_text(json.dumps(report(good="proved")))
+    updated = rewrite(seen, file=file)
+    assert updated.exit_code == 0 and not file.exists()
+    assert updated.output == f"{file}: there is no such file, and no unexpected failure to begin it with\n"
+    refused = rewrite(seen, file=tmp_path)
+    assert refused.exit_code == 2 and f"--file {tmp_path}: this is a folder" in refused.output
+
+
 def test_update_knows_targets_and_platforms(tmp_path):
     """A report from accelerators speaks of entries for them, and what fails anew on them is expected of them only."""
     file = write(tmp_path / "own.toml", entry("good", platform="gpu"), entry("good", platform="cpu"))

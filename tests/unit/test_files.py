@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meshproof.files import replace_text
+from meshproof.files import check_apart, check_folder_writable, check_writable, is_stream, replace_text
 
 
 def test_a_file_in_no_folder_is_named(tmp_path):
@@ -51,3 +51,73 @@ def test_devices_and_pipes_stay(tmp_path):
     os.close(reading)
     replace_text(Path("/dev/null"), "found")
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("folder", ": this is a folder; name a file in it"),
+        ("file/x.html", r": no file can be written in .*/file \(Not a directory\); name a folder that exists"),
+        ("gone/x.html", r": no file can be written in .*/gone \(No such file or directory\); name a folder"),
+        ("astray", r": no file can be written in .*/gone \(No such file or directory\); name a folder"),
+    ],
+)
+def test_what_no_file_can_be_written_to_is_refused(tmp_path, name, message):
+    """With the option and its value, and what to do; of a link what it points to is asked."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "astray").symlink_to("gone/x.html")
+    with pytest.raises(ValueError, match=f"^--output {tmp_path / name}{message}"):
+        check_writable(tmp_path / name, "--output")
+
+
+def test_links_devices_and_pipes_can_be_written_to(tmp_path, monkeypatch):
+    """As `replace_text` writes to them: a link also out of a folder in which no file can be made."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "link").symlink_to(tmp_path / "new")
+    (tmp_path / "kept" / "pipe").symlink_to(tmp_path / "pipe")
+    monkeypatch.setattr("meshproof.files.unfillable", lambda folder: "no right" if folder.name == "kept" else None)
+    for path in ("/dev/null", tmp_path / "pipe", tmp_path / "kept" / "link", tmp_path / "kept" / "pipe"):
+        check_writable(Path(path))
+    with pytest.raises(ValueError, match="no right"):
+        check_writable(tmp_path / "kept" / "file")
+
+
+def test_a_device_is_asked_itself(monkeypatch):
+    """No file is made beside it, for which a user has no right."""
+    monkeypatch.setattr("meshproof.files.unfillable", lambda folder: "Permission denied")
+    check_writable(Path("/dev/null"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match=r"^--json /dev/null: this device or pipe cannot be written to"):
+        check_writable(Path("/dev/null"), "--json")
+
+
+def test_a_file_in_memory_is_a_file():
+    """What stands directly in /dev, or is open, is a device; what is below /dev/shm is replaced as any other."""
+    assert is_stream(Path("/dev/stdout")) and is_stream(Path("/dev/fd/1"))
+    assert not is_stream(Path("/dev/shm/report.json"))  # noqa: S108 - only its name
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    """In the place of a file, or below one; one that can be made is not made yet."""
+    (tmp_path / "file").write_text("kept")
+    for name in ("file", "file/below/it"):
+        told = rf"^--output {tmp_path / name}: nothing can be written in {tmp_path / 'file'} \(Not a directory\); name"
+        with pytest.raises(ValueError, match=told):
+            check_folder_writable(tmp_path / name, "--output")
+    check_folder_writable(tmp_path / "new" / "folder", "--output")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_would_overwrite_another_is_refused(tmp_path):
+    """Two options of one file, also by another path, and a file that is read; a stream takes several."""
+    one, same = tmp_path / "one", tmp_path / "below" / ".." / "one"
+    with pytest.raises(ValueError, match=r"^--markdown .*one: --json writes this file, which would be overwritten"):
+        check_apart({"--json": one, "--junit": None, "--markdown": same})
+    with pytest.raises(ValueError, match=r"^--json .*one: the command reads this file, which would be overwritten"):
+        check_apart({"--json": same}, [one])
+    (tmp_path / "loop").symlink_to("loop")
+    check_apart({"--json": tmp_path / "loop"})
+    check_writable(tmp_path / "loop")
+    check_apart(dict.fromkeys(("--json", "--markdown"), Path("/dev/stdout")) | {"--junit": one})

@@ -243,6 +243,8 @@ def test_command_writes_the_page(tmp_path):
         (["bad.json"], "schema 1"),
         (["none.json"], "cannot be read"),
         (["run.json", "--output", str(report)], "overwritten"),
+        (["run.json", "--output", str(tmp_path)], f"--output {tmp_path}: this is a folder; name a file in it"),
+        (["none.json", "--output", str(report / "x.html")], "(Not a directory); name a folder that exists"),
     ):
         refused = CliRunner().invoke(app, ["html", str(tmp_path / arguments[0]), *arguments[1:]])
         assert refused.exit_code == 2 and why in refused.output

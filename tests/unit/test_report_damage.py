@@ -98,6 +98,7 @@ def test_what_is_cut_off_is_no_report(folder, content):
     ("path", "value", "words"),
     [
         (("schema",), 1, "a report of schema 1; this meshproof reads schema 2: it has facts that the older had not"),
+        (("schema",), 3, "reads schema 2: it is of a newer Meshproof; update this one to read it"),
         (("clauses",), LOST, '"clauses" is a required property'),
         (("clauses", 0, "tests", 0, "status"), "passed", 'at clauses[0].tests[0].status: "passed" is not one of'),
         (("clauses", 0, "tests", 0, "margin"), float("nan"), "this is not JSON, or not all of it: NaN is no number"),

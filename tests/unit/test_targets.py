@@ -18,7 +18,9 @@ WRONG = {
     "gpu:h200:1x2x8": "'1x2x8' is no topology of h200",
     "tpu:v5e:2x2x2": "'2x2x2' is no topology of v5e; expected tpu:v5e:2x4 for a slice of 8 chips",
     "tpu:v5p:2x4": "'2x4' is no topology of v5p; expected tpu:v5p:2x2x2 for a slice of 8 chips",
-    "tpu:v5e:2x4:0": "is no topology of v5e",
+    "tpu:v5e:2x4:0": "'0' is no number of slices; expected one from 1 to 9999, as in tpu:v5e:2x4:2, or tpu:v5e:2x4 for",
+    "tpu:v5e:2x4:x": "'x' is no number of slices",
+    "tpu:v5e:2x4:": "'' is no number of slices",
     "tpu:v5p:100x100x100": "100x100x100 has 1,000,000 devices; expected at most 8,960, which is a whole pod of v5p",
     "tpu:v5e:16x32": "16x32 has 512 devices; expected at most 256",
     "tpu:v5p:16x20x28:9999": "89,591,040 devices; expected at most 262,144",
@@ -53,6 +55,15 @@ def test_targets_are_read(name, shape, slices):
     target = read_target(name)
     assert (target.shape, target.slices, target.compiles_only) == (shape, slices, True)
     assert target.chip == chips(target.kind)[name.split(":")[1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [("gpu:h200:2x8", 16), ("tpu:v5e:2x4:2", 16), ("tpu:tpu7x:2x2x2", 16), ("cpu", None), ("native", None)],
+)
+def test_devices_are_counted(name, devices):
+    """As JAX does: of all slices, and two of a chip that is two."""
+    assert read_target(name).devices == devices
 
 
 def test_the_hosts_devices_are_targets():

@@ -6,11 +6,15 @@ from math import prod
 
 import pytest
 
+from meshproof.hlo import Collective
+from meshproof.measures.traffic import Traffic
 from meshproof.planning.compiled import beside, scaled
 from meshproof.planning.layouts import Layout
 from meshproof.planning.memory import FLOAT32, MOMENTS
 from meshproof.planning.models import PlanError
+from meshproof.planning.printing import lane_row
 from meshproof.planning.proposing import Piece
+from meshproof.proposals.compiling import lane
 from tests.unit.planning.plans import question
 from tests.unit.planning.test_verifying import TOY
 
@@ -49,6 +53,7 @@ def facts(ways=8, **memory):
         "leaves": held,
         "lanes": [
             {"operation": name, "axes": ["data"], "payloads": ["it"], "budget": size, "census": size, "written": [name]}
+            | {"scattered": 0}
             for name, size in lanes
         ],
     }
@@ -159,6 +164,23 @@ def test_a_collective_that_moves_otherwise_is_parted(asked, census, budget, mess
     program["lanes"][1] |= {"census": census, "budget": budget}
     [told] = beside(asked, PIECE, program)["parted"]
     assert message in told
+
+
+def test_a_scattered_sum_moves_once(asked):
+    """ZeRO-1's all-reduce of a gradient, written as a reduce-scatter: right by its budget, and half as much moves."""
+    entries = tuple(
+        Collective("all-reduce", ("data",), 1, 1, size, "f32", written, "other")
+        for written, size in (("all-reduce-start", 4), ("reduce-scatter-start", SIZE * 4))
+    )
+    traffic = Traffic(("all-reduce", ("data",)), SIZE * 4 + 4, SIZE * 4 + 4, entries, ())
+    gathered = Traffic(("all-gather", ("data",)), SIZE * 4, SIZE * 4, entries[1:], ())
+    program = facts() | {"lanes": [lane(gathered), lane(traffic)]}
+    told = beside(asked, replace(PIECE, layout=Layout(1, data=8)), program)
+    [line] = told["moved"]
+    assert (line["formula"], line["compiler"]) == (3 * SIZE * 4 + 8, 2 * SIZE * 4 + 8)
+    assert not [why for why in told["parted"] if " over data" in why]
+    rows = [list(lane_row(each))[-1] for each in told["collectives"]]
+    assert rows == ["reduce-scatter-start", f"all-reduce-start, reduce-scatter-start ({SIZE * 4:,} scattered)"]
 
 
 def test_a_collective_that_one_side_has_is_parted(asked):

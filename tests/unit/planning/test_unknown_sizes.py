@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from meshproof.cli import app
 from meshproof.planning.advice import unknown
 from meshproof.planning.models import Model
 from meshproof.planning.search import reckon
@@ -35,3 +37,12 @@ def test_the_table_of_a_tied_head_is_used_whole():
     """Where it is larger than a layer."""
     asked = question("gpt-2-medium", "h100", 8)
     assert plan(asked, data=8).memory.layer_in_use == 50_257 * 1_024 * 2
+
+
+@pytest.mark.parametrize("size", ["layers", "d-model", "d-ff", "heads", "kv-heads", "vocab", "sequence"])
+@pytest.mark.parametrize("model", ["--config llama-8b", "--params 8.03e9 --batch-tokens 4e6"])
+def test_a_size_of_zero_is_refused(model, size):
+    """It is not taken for one that was not given."""
+    asked = ["plan", *model.split(), "--hardware", "h100", "--chips", "8", f"--{size}", "0"]
+    ended = CliRunner().invoke(app, asked)
+    assert ended.exit_code == 2 and f"Invalid value for '--{size}'" in ended.stderr, ended.stderr

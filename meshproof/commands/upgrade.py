@@ -77,7 +77,7 @@ def upgrade(
                 exchanged = exchange_both(exchange, environments, Path(folder), say)
         comparison = judge(reports, times, exchanged)
         told = [*expected(expectations), *(["--case-timeout", case_timeout] if case_timeout else [])]
-        advice = next_step(comparison, [*selection("", target, impl), *told])
+        advice = next_step(comparison, [*selection("", target, impl), *told], f"{old},{new}")
         paths = write_upgrade(output, reports, comparison, environments, advice)
     except KeyboardInterrupt:
         fail(f"interrupted: there is no verdict; what is in {output} is whole", INTERRUPTED)

@@ -78,8 +78,9 @@ def _difference(paired: Paired) -> Difference:
     return Difference(TIMES[comparison.outcome], "time", None, name, old, f"{new}, {verdict}", detail)
 
 
-def next_step(comparison: Comparison, options: Sequence[str] = ()) -> str | None:
-    """The command that finds the release that brought the first regression of a case.
+def next_step(comparison: Comparison, options: Sequence[str] = (), asked: str = "") -> str | None:
+    """The command that finds the release that brought the first regression of a case. Packages that were ``asked`` for
+    by a release stay at it.
 
     ``None`` if there is none, or if a package that differs is no release, such as a local wheel. Of checkpoints that
     two stacks exchange one alone says nothing.
@@ -91,7 +92,9 @@ def next_step(comparison: Comparison, options: Sequence[str] = ()) -> str | None
     local = any(ORIGIN in stack[name] for stack in (old, new) for name in moved)
     if first is None or first.case is None or not moved or local:
         return None
-    good, bad = (",".join(f"{STACK[name]}=={stack[name]}" for name in moved) for stack in (old, new))
+    asked_for = {each.partition("==")[0].strip() for each in asked.split(",") if "==" in each}
+    named = [name for name in STACK if name in moved or STACK[name] in asked_for]
+    good, bad = (",".join(f"{STACK[name]}=={stack[name]}" for name in named) for stack in (old, new))
     words = ["meshproof", "bisect", "--good", good, "--bad", bad, "-k", first.case.partition("@")[0], *options]
     return shlex.join([*words, *(["--clause", first.place] if first.kind == "clause" else [])])
 

@@ -216,6 +216,9 @@ def test_advice_names_the_clause_and_the_case():
     failed = Difference("regressed", "clause", CASES[0], "COM-4", "proved", "failed")
     words = "meshproof bisect --good jax==0.11.0 --bad jax==0.12.0.1 -k fsdp-jax-toy --impl mine --clause COM-4"
     assert next_step(replace(comparison, differences=(failed,)), ["--impl", "mine"]) == words
+    kept = next_step(replace(comparison, differences=(failed,)), [], "jax==0.11.0,numpy==2.5.5, optax>=0.2")
+    assert kept and "--good jax==0.11.0,numpy==" in kept and "--bad jax==0.12.0.1,numpy==" in kept
+    assert "optax" not in kept
 
 
 def test_a_local_wheel_is_no_release_to_bisect():

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -32,9 +31,9 @@ from reference_impl import strategies
 from reference_impl.forms.base import Form
 from reference_impl.lifecycle.choosing import choose, parse_mesh
 from reference_impl.lifecycle.feeding import Feed
-from reference_impl.lifecycle.loss_curves import SINGLE, draw, write_losses
+from reference_impl.lifecycle.loss_curves import SINGLE, check_losses, draw, losses_before, write_losses
 from reference_impl.lifecycle.multiprocess import COUNT, join, mark
-from reference_impl.lifecycle.run_folder import RunFolder, SaveError, usable
+from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
 
 
@@ -126,8 +125,10 @@ def train(
             epoch, place = divmod(number, run.data.steps_per_epoch)
             progress.update(task, completed=number, epoch=epoch + bool(place), loss=f"loss {run.losses[-1]:.4f}")
             if not place or number == end:
-                recent = run.losses[-(place or run.data.steps_per_epoch) :]
-                progress.print(f"step {number}: mean loss {sum(recent) / len(recent):.6f}, {run.speed()}")
+                first = number - (place or run.data.steps_per_epoch)
+                recent = run.losses[max(first, begin) - number :]
+                of = f" since step {begin}" if begin > first else ""
+                progress.print(f"step {number}: mean loss {sum(recent) / len(recent):.6f}{of}, {run.speed()}")
             if folder and save_every and number % save_every == 0:
                 folder.save(run.strategy, state, number, run.feed.data)
                 saved = number
@@ -162,11 +163,11 @@ def main(
     model: Annotated[str, typer.Option(help="mlp, gpt, …; by default the strategy's first in the book.")] = "",
     framework: Annotated[str, typer.Option(help="jax, nnx, linen.")] = "jax",
     steps: Annotated[int, typer.Option(min=0, help="Total number of steps; 0 means that --epochs says it.")] = 0,
-    epochs: Annotated[int, typer.Option(min=1)] = 1,
+    epochs: Annotated[int | None, typer.Option(min=1, help="1, where --steps says nothing.")] = None,
     batch: Annotated[int, typer.Option(min=0, help="Examples of a global batch; 0 means the book's.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of the initial state and of the order of the data.")] = 0,
     checkpoints: Annotated[Path | None, typer.Option(help="A folder for checkpoints; the last state is saved.")] = None,
-    save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints.")] = 0,
+    save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints; needs --checkpoints.")] = 0,
     keep: Annotated[int, typer.Option(min=1, help="How many checkpoints stay, the last ones.")] = 3,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     losses: Annotated[
@@ -179,13 +180,10 @@ def main(
 ) -> None:
     """Train a strategy of the book on text or on a synthetic regression."""
     console, stop = Console(highlight=False), Stop()
-    if compare:
-        try:
-            return draw_all(model or "mlp", framework, steps, epochs, batch, seed, compare, console)
-        except ValueError as error:
-            console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(2) from None
     try:
+        check_options(steps, epochs, save_every, checkpoints)
+        if compare:
+            return draw_all(model or "mlp", framework, steps, epochs or 1, batch, seed, compare, console)
         if COUNT in os.environ:
             join()
         axes = parse_mesh(mesh) if mesh else None
@@ -194,7 +192,7 @@ def main(
         console.quiet = jax.process_index() > 0
         run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
         form.check_divides(run.data.batch(0))
-        end = steps or epochs * run.data.steps_per_epoch
+        end = steps or (epochs or 1) * run.data.steps_per_epoch
         if losses:
             check_losses(losses, checkpoints)
         settings = {"model": form.model, "batch": form.batch_size, "seed": seed}
@@ -205,8 +203,9 @@ def main(
             begin, state = 0, form.init(jax.random.key(seed))  # type: ignore[attr-defined]
         if begin > end:
             raise ValueError(f"the checkpoint is of step {begin}: expected --steps of at least that, saw {end}")
+        before = losses_before(losses, begin) if losses and begin < end else {}
     except (ValueError, OSError) as error:
-        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        tell(console, error)
         raise typer.Exit(2) from None
     shape = ", ".join(f"{axis}={size}" for axis, size in form.mesh_axes.items())
     console.print(
@@ -215,31 +214,41 @@ def main(
     console.print(f"state per device: {bytes_per_device(state):,} bytes")
     if visualize:
         console.print(shardings(state))
-    number = begin
+    number, failed = begin, False
     try:
         if begin == end:
             console.print(f"nothing is trained: the run has all its {end} steps; --steps or --epochs of more go on")
         else:
             state, number = train(run, state, begin, end, folder, save_every, console, stop)
-        if losses and jax.process_index() == 0:
-            write_losses(losses, {"begin": begin, "losses": run.losses, "seconds": run.seconds})
     except (SaveError, OSError) as error:
-        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+        failed = True
+        tell(console, error)
+    finally:
+        if losses and run.losses and jax.process_index() == 0:
+            try:
+                write_losses(losses, before, run.losses, run.seconds)
+            except OSError as error:
+                failed = True
+                tell(console, f"--losses {losses} is not written: {error.strerror}")
+    if failed:
+        raise typer.Exit(1)
     if stop.number:
         kept = f"step {number} is saved; --resume continues" if folder else "nothing is saved without --checkpoints"
         console.print(f"stopped by {signal.Signals(stop.number).name}: {kept}")
         raise typer.Exit(128 + stop.number)
 
 
-def check_losses(file: Path, checkpoints: Path | None) -> None:
-    """Raises ``ValueError`` where losses could not be written, before the steps that they are of."""
-    if file.is_dir():
-        raise ValueError(f"--losses {file}: expected the name of a file, saw a folder")
-    folder = file.absolute().parent
-    if checkpoints is None or folder != checkpoints.absolute():  # which is made, and looked at, with the run's folder
-        with usable("--losses", file):
-            tempfile.TemporaryFile(dir=folder).close()
+def check_options(steps: int, epochs: int | None, save_every: int, checkpoints: Path | None) -> None:
+    """Raises ``ValueError`` for options of which one would have no effect."""
+    if steps and epochs:
+        raise ValueError(f"--steps {steps} and --epochs {epochs}: expected one of them, each is the length of the run")
+    if save_every and checkpoints is None:
+        raise ValueError(f"--save-every {save_every} needs --checkpoints: the folder to save in")
+
+
+def tell(console: Console, error: object) -> None:
+    """Print an error in one line."""
+    console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
 
 
 def draw_all(

@@ -17,17 +17,21 @@ class Marks:
 
     folder: Path
     texts: dict[int, str] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     since: dict[int, float] = field(default_factory=dict)
     behind_since: dict[int, float] = field(default_factory=dict)
 
     def read(self, processes: int, now: float) -> None:
         """Look at every file; a process without one has marked nothing. What a script is writing in place is not yet
-        a mark."""
+        a mark; ``unread`` is what a file holds that is none."""
         before = dict(self.counts)
         for number in range(processes):
             path = self.folder / str(number)
-            told, _, text = (path.read_text(encoding="utf-8") if path.exists() else "0 ").partition(" ")
+            there = path.exists()
+            written = path.read_text(encoding="utf-8", errors="replace") if there else "0"
+            told, _, text = written.strip().partition(" ")
+            self.unread[number] = written if there and not (told.isdecimal() and text) else ""
             if told.isdecimal():
                 self.counts[number], self.texts[number] = int(told), text
             elif number not in before:
@@ -43,11 +47,17 @@ class Marks:
 
     def last(self, number: int) -> str:
         """What a process marked last, in words."""
-        return f"its last mark is {self.texts[number]}" if self.texts.get(number) else "it marked no step"
+        if self.texts.get(number):
+            return f"its last mark is {self.texts[number]}"
+        if written := self.unread.get(number):
+            return f"its mark {written[:40]!r} is not understood (expected a number and a text, as 3 step 3)"
+        return "it marked no step"
 
     def after(self, number: int) -> str:
         """The same, to go on a sentence with."""
-        return f"after {self.texts[number]}" if self.texts.get(number) else "and marked no step"
+        if self.texts.get(number):
+            return f"after {self.texts[number]}"
+        return "and left a mark that is not understood" if self.unread.get(number) else "and marked no step"
 
     def laggards(self, now: float, patience: float) -> list[int]:
         """The processes that are the furthest behind, where that is so for ``patience`` seconds.

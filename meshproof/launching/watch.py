@@ -48,7 +48,8 @@ class Watch:
                 told = f"expected every process to end within {limit:g} s, {running} still run"
                 return Fault(None, told, self.where_all_are(now))
             still = now - max(self.marks.since.values())
-            if notice and any(self.marks.counts.values()) and still > patience:
+            marked = any((*self.marks.counts.values(), *self.marks.unread.values()))
+            if notice and marked and still > patience:
                 patience = 2 * still
                 notice("\n".join([f"no process has marked a step for {still:.0f} s; all go on", *self.stand(now)]))
             time.sleep(0.05)

@@ -18,6 +18,7 @@ loop trains, packs nothing, and reads only what a process keeps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import grain
@@ -26,7 +27,7 @@ import numpy as np
 from grain.experimental import FirstFitPackIterDataset
 
 from meshproof.contract import Batch
-from reference_impl.lifecycle.training_data import CORPUS, Shuffled, order
+from reference_impl.lifecycle.training_data import CORPUS, Shuffled, check_same, digest_of, order
 
 LENGTH, ROWS, BUFFER = 128, 4, 3
 """Tokens of a row, rows of a global batch, and rows of the packing buffer, of the sonnets."""
@@ -39,7 +40,8 @@ class PackedTexts:
     """Endless batches, the block of rows of one process. Text 1 is the first; 0 is padding.
 
     ``tokens``, ``segments`` (the texts of a row, counted from 1), ``positions`` (in its text) and ``text`` (which one)
-    are int32 arrays (rows / processes, length). Raises ``ValueError`` where texts do not fit a row, or processes rows.
+    are int32 arrays (rows / processes, length). Raises ``ValueError`` where texts do not fit a row, or processes rows,
+    and for a size below 1.
     """
 
     elastic = True
@@ -47,10 +49,11 @@ class PackedTexts:
     def __init__(
         self, texts: Sequence[np.ndarray], length: int, rows: int, buffer: int, seed: int, process: int, processes: int
     ) -> None:
+        check_sizes(length=length, rows=rows, buffer=buffer, processes=processes)
         long = [f"text {number} has {len(text)}" for number, text in enumerate(texts, 1) if not 0 < len(text) <= length]
         if long or not texts:
             raise ValueError(f"expected texts of 1 to {length} tokens, saw {'; '.join(long) or 'no text'}")
-        if not 0 <= process < processes or rows < 1 or rows % processes:
+        if not 0 <= process < processes or rows % processes:
             raise ValueError(
                 f"process {process} of {processes} and a global batch of {rows} rows: expected a process from 0 to "
                 f"{processes - 1}, and rows that {processes} processes share equally"
@@ -64,6 +67,13 @@ class PackedTexts:
     def examples(self) -> int:
         """How many texts an epoch has."""
         return len(self.numbered)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What the rows of a batch follow from: seed, sizes, and a digest of all texts in their order."""
+        sizes = {"seed": self.seed, "tokens of a row": self.length, "rows of a batch": self.rows}
+        sizes |= {"rows of the buffer": self.buffer, "number of texts": self.examples}
+        return sizes | {"digest of all texts": digest_of(("text", text["tokens"]) for text in self.numbered)}
 
     def begin(self, epoch: int) -> None:
         """The first row of an epoch is next."""
@@ -94,14 +104,12 @@ class PackedTexts:
             return next(self.packed)
 
     def get_state(self) -> dict[str, Any]:
-        """Where the global order continues, as JSON can hold it; the same on every process."""
-        return {"seed": self.seed, "texts": self.examples, "epoch": self.epoch, "packed": self.packed.get_state()}
+        """Where the global order continues, and of which texts, as JSON can hold it; the same on every process."""
+        return {"data": self.identity, "epoch": self.epoch, "packed": self.packed.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue there. Raises ``ValueError`` where the state is of another seed or number of texts."""
-        for name, own in {"seed": self.seed, "texts": self.examples}.items():
-            if state[name] != own:
-                raise ValueError(f"the state is of {name} {state[name]}, this iterator of {own}: expected the same")
+        """Continue there. Raises ``ValueError`` where the state is of other texts, or another seed or size."""
+        check_same(state["data"], self.identity)
         self.begin(state["epoch"])
         self.packed.set_state(state["packed"])
 
@@ -114,12 +122,13 @@ class ShuffledBatches:
     """The endless batches of a shuffled data set, the rows of one of ``readers`` equal blocks; read ahead by Grain.
 
     Its place is that behind the batch which was returned last, however far it has read: of ``AHEAD`` batches that wait,
-    none is skipped by a resume. Raises ``ValueError`` where the readers do not share a batch equally.
+    none is skipped by a resume. Raises ``ValueError`` where the readers do not share a batch equally, or are none.
     """
 
     elastic = True
 
     def __init__(self, data: Shuffled, reader: int, readers: int) -> None:
+        check_sizes(readers=readers)
         if not 0 <= reader < readers or data.batch_size % readers:
             raise ValueError(
                 f"reader {reader} of {readers} and a global batch of {data.batch_size} examples: expected a reader "
@@ -148,13 +157,15 @@ class ShuffledBatches:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue there. Raises ``ValueError`` where the state is of other data, or another seed or batch."""
-        for name, own in self.data.identity.items():
-            if (was := state["data"].get(name)) != own:
-                raise ValueError(
-                    f"it was saved of {name} {was}, and there now is {own}: its place would be at other examples. "
-                    f"Train on what the run began with, or begin a new run"
-                )
+        check_same(state["data"], self.data.identity)
         self.batches.set_state(state["batches"])
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises ``ValueError`` for a size below 1, by its name."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}: expected 1 or more")
 
 
 def data_iterator(process: int, processes: int) -> PackedTexts:

@@ -4,27 +4,85 @@ each is from one device's."""
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reference_impl.lifecycle.run_folder import usable
+
 SINGLE = "single_device"
 
+SERIES = "losses", "seconds"
+"""What a file of losses has of each step, from step ``begin`` on."""
 
-def write_losses(file: Path, measured: dict[str, Any]) -> None:
-    """The ``losses`` and ``seconds`` of the steps from ``begin`` on, as JSON: after those before them, where the file
-    has them."""
+
+def check_losses(file: Path, checkpoints: Path | None) -> None:
+    """Raises ``ValueError`` where losses could not be written, before the steps that they are of, or would replace
+    what is no file of losses."""
+    if file.exists() and not file.is_file():
+        saw = "a folder" if file.is_dir() else "a device or a pipe"
+        raise ValueError(f"--losses {file}: expected the name of a file, saw {saw}")
+    folder = file.absolute().parent
+    if checkpoints is None or folder != checkpoints.absolute():  # which is made, and looked at, with the run's folder
+        with usable("--losses", file):
+            tempfile.TemporaryFile(dir=folder).close()
+    read_losses(file)
+
+
+def read_losses(file: Path) -> dict[str, Any]:
+    """What a file of losses holds, of no step where there is none. Raises ``ValueError`` where it is another file."""
+    if not file.exists():
+        return {"begin": 0} | {name: [] for name in SERIES}
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
-        steps = measured["begin"] - before["begin"]
-        if 0 < steps <= len(before["losses"]):
-            kept = {name: before[name][:steps] + measured[name] for name in ("losses", "seconds")}
-            measured = {"begin": before["begin"], **kept}
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no file of losses
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(f"--losses {file} cannot be read: {error.strerror}; name another file") from error
+    try:
+        held = json.loads(text)
+    except ValueError:
+        held = None
+    if not are_losses(held):
+        raise ValueError(f"--losses {file}: expected a file of losses, saw {text[:60]!r}; name another file")
+    return dict(held)
+
+
+def are_losses(held: Any) -> bool:
+    """Whether JSON is what `write_losses` writes."""
+    if not isinstance(held, dict) or not all(isinstance(held.get(name), list) for name in SERIES):
+        return False
+    losses, seconds = (held[name] for name in SERIES)
+    numbers = all(isinstance(number, int | float) for number in [*losses, *seconds])
+    return numbers and len(losses) == len(seconds) and isinstance(begin := held.get("begin"), int) and begin >= 0
+
+
+def losses_before(file: Path, begin: int) -> dict[str, Any]:
+    """What a file of losses holds of the steps before ``begin``, where a run goes on; one from step 0 begins it anew.
+
+    Raises ``ValueError`` where the steps of the run do not come after those, and as `read_losses`.
+    """
+    held = read_losses(file)
+    first, count = held["begin"], len(held["losses"])
+    if not begin or not count:
+        return {"begin": begin} | {name: [] for name in SERIES}
+    if not first <= begin <= first + count:
+        raise ValueError(
+            f"--losses {file}: expected the losses up to step {begin}, from which the run goes on, saw those of steps "
+            f"{first} to {first + count}; name another file"
+        )
+    return {"begin": first} | {name: held[name][: begin - first] for name in SERIES}
+
+
+def write_losses(file: Path, before: Mapping[str, Any], losses: Sequence[float], seconds: Sequence[float]) -> None:
+    """The losses and the seconds of the steps of a run, as JSON, after those before them. Raises ``OSError``, and then
+    the file is what it was."""
+    measured = {"begin": before["begin"], "losses": [*before["losses"], *losses]}
     write = file.with_name(f"{file.name}.new")
-    write.write_text(json.dumps(measured), encoding="utf-8")
-    write.replace(file)
+    try:
+        write.write_text(json.dumps(measured | {"seconds": [*before["seconds"], *seconds]}), encoding="utf-8")
+        write.replace(file)
+    finally:
+        write.unlink(missing_ok=True)
 
 
 def draw(curves: Mapping[str, Sequence[float]], title: str, path: Path) -> None:

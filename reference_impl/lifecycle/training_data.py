@@ -6,6 +6,7 @@ see `data_loading.ShuffledBatches`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -57,17 +58,33 @@ class Shuffled:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What the batch of a step follows from: seed, sizes, and a digest of all examples."""
-        content = blake2b(digest_size=6)
-        for name, field in sorted(self.fields.items()):
-            content.update(f"{name} {field.dtype} {field.shape}".encode() + field.tobytes())
         sizes = {"seed": self.seed, "batch size": self.batch_size, "number of examples": self.examples}
-        return sizes | {"digest of all examples": content.hexdigest()}
+        return sizes | {"digest of all examples": digest_of(sorted(self.fields.items()))}
 
     def batch(self, step: int) -> Batch:
         """The global batch of this step, counted from 0 over all epochs."""
         epoch, place = divmod(step, self.steps_per_epoch)
         chosen = order(epoch, self.seed, self.examples)[place * self.batch_size : (place + 1) * self.batch_size]
         return {name: field[chosen] for name, field in self.fields.items()}
+
+
+def digest_of(named: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Twelve digits that change with any element, name, dtype or shape, and with the order of the arrays."""
+    content = blake2b(digest_size=6)
+    for name, array in named:
+        content.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return content.hexdigest()
+
+
+def check_same(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` where the place that was saved is one in other data, and ``KeyError`` where that is not
+    said in full."""
+    for name, now in own.items():
+        if (was := saved[name]) != now:
+            raise ValueError(
+                f"it was saved of {name} {was}, and there now is {now}: its place would be at other examples. "
+                f"Train on what the run began with, or begin a new run"
+            )
 
 
 def order(epoch: int, seed: int, examples: int) -> np.ndarray:

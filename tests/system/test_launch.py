@@ -151,6 +151,36 @@ def test_a_mark_that_is_being_written_is_none_yet(tmp_path):
         assert marks.last(0) == last
 
 
+@pytest.mark.parametrize("written", ["STEP 3", "step 3\n", "3", "\xff"])
+def test_a_mark_that_is_not_understood_is_told(tmp_path, written):
+    """With what was expected; a mark that was understood before remains the last."""
+    (tmp_path / "0").write_text(written, encoding="latin-1")
+    marks = Marks(tmp_path)
+    marks.read(2, now=0.0)
+    shown = repr(written).replace("\xff", "\ufffd")
+    assert marks.last(0) == f"its mark {shown} is not understood (expected a number and a text, as 3 step 3)"
+    assert (marks.last(1), marks.after(0)) == ("it marked no step", "and left a mark that is not understood")
+    mark(tmp_path, 0, 4, "step 4")
+    marks.read(2, now=0.0)
+    assert (marks.last(0), marks.after(0)) == ("its last mark is step 4", "after step 4")
+    (tmp_path / "0").write_text("STEP 5")
+    marks.read(2, now=0.0)
+    assert marks.last(0) == "its last mark is step 4"
+
+
+def test_where_all_stand_is_told_of_marks_that_are_not_understood(tmp_path):
+    """Once, before any limit: nobody would learn otherwise that no step is known."""
+    notices = []
+    (tmp_path / "1").write_text("STEP 3")
+    with Group([sys.executable, "-c", "import time; time.sleep(6)"], 2, 8, tmp_path) as group:
+        assert group.watch(stuck_after=2.0, notice=notices.append) is None
+    assert re.match(
+        r"no process has marked a step for \d s; all go on\nprocess 0: it marked no step; .*\n"
+        r"process 1: its mark 'STEP 3' is not understood \(expected a number and a text, as 3 step 3\); it ",
+        notices[0],
+    )
+
+
 def test_one_that_left_is_told_from_one_that_is_stuck(tmp_path):
     """A process that has ended well while another waits for it is named as ended."""
     mark(tmp_path, 0, 2, "step 2")

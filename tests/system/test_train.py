@@ -56,9 +56,8 @@ def test_sigterm_saves_and_resume_continues(environment, tmp_path):
         *COMMAND,
         *["--strategy", "data_parallel", "--mesh", "data=2", "--steps", "100000", "--save-every", "5", "--checkpoints"],
     ]
-    with subprocess.Popen(
-        [*command, tmp_path / "run"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command += [tmp_path / "run", "--losses", tmp_path / "l.json"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 90
         while not list((tmp_path / "run").glob("step_??????")) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -66,6 +65,7 @@ def test_sigterm_saves_and_resume_continues(environment, tmp_path):
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, said
     [step] = re.findall(r"stopped by SIGTERM: step (\d+) is saved; --resume continues", said)
+    assert len(json.loads((tmp_path / "l.json").read_text(encoding="utf-8"))["losses"]) == int(step)
     said = run(
         environment,
         *["--strategy", "data_parallel", "--mesh", "data=2", "--resume", "--steps"],

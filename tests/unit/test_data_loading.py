@@ -11,10 +11,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from reference_impl.lifecycle.data_loading import PackedTexts, data_iterator, global_arrays
 
 
-def packed(process=0, processes=1, seed=0, rows=4, lengths=(3, 5, 7, 2, 8, 4, 6)):
+def packed(process=0, processes=1, seed=0, rows=4, lengths=(3, 5, 7, 2, 8, 4, 6), length=8, buffer=2):
     """Seven short texts in rows of 8 tokens; text n is n, over and over."""
-    texts = [np.full(length, number, np.int32) for number, length in enumerate(lengths, 1)]
-    return PackedTexts(texts, 8, rows, 2, seed, process, processes)
+    texts = [np.full(tokens, number, np.int32) for number, tokens in enumerate(lengths, 1)]
+    return PackedTexts(texts, length, rows, buffer, seed, process, processes)
 
 
 def taken(iterator, steps):
@@ -101,6 +101,10 @@ def test_global_arrays_hold_the_rows():
         ({"lengths": (0, 3)}, "expected texts of 1 to 8 tokens, saw text 1 has 0"),
         ({"lengths": ()}, "expected texts of 1 to 8 tokens, saw no text"),
         ({"processes": 3}, "4 rows: expected a process from 0 to 2, and rows that 3 processes share equally"),
+        ({"processes": -2}, "processes is -2: expected 1 or more"),
+        ({"rows": 0}, "rows is 0: expected 1 or more"),
+        ({"buffer": 0}, "buffer is 0: expected 1 or more"),
+        ({"length": 0}, "length is 0: expected 1 or more"),
         ({"process": 2, "processes": 2}, "process 2 of 2 and a global batch of 4 rows: expected a process from 0 to 1"),
     ],
 )
@@ -112,9 +116,24 @@ def test_what_does_not_fit_is_refused(arguments, complaint):
 
 @pytest.mark.parametrize(
     ("other", "complaint"),
-    [({"seed": 1}, "of seed 1, this iterator of 0"), ({"lengths": (1, 2)}, "of texts 2, this iterator of 7")],
+    [
+        ({"seed": 1}, "of seed 1, and there now is 0"),
+        ({"lengths": (1, 2)}, "of number of texts 2, and there now is 7"),
+        ({"lengths": (6, 4, 8, 2, 7, 5, 3)}, "of digest of all texts [0-9a-f]{12}, and there now is [0-9a-f]{12}: its"),
+        ({"length": 9}, "of tokens of a row 9, and there now is 8"),
+        ({"rows": 2}, "of rows of a batch 2, and there now is 4"),
+        ({"buffer": 3}, "of rows of the buffer 3, and there now is 2"),
+    ],
 )
 def test_a_state_of_another_order_is_refused(other, complaint):
     """It would continue with other examples."""
     with pytest.raises(ValueError, match=complaint):
         packed().set_state(packed(**other).get_state())
+
+
+def test_a_state_that_does_not_say_of_which_texts_is_refused():
+    """By what it lacks: that is damage, and no other data set."""
+    state = packed().get_state()
+    del state["data"]["rows of the buffer"]
+    with pytest.raises(KeyError, match="rows of the buffer"):
+        packed().set_state(state)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
 
-from reference_impl.lifecycle.checkpointing import CheckpointError, restore, save, save_async
+from reference_impl.lifecycle.checkpointing import CheckpointError, DamagedError, restore, save, save_async
 from reference_impl.lifecycle.data_loading import ShuffledBatches
 from reference_impl.lifecycle.run_folder import RunFolder
 from reference_impl.lifecycle.saved_data import DataError, SavedData, file_for
@@ -139,6 +139,14 @@ def test_a_file_that_is_none_is_refused(checkpoint, content):
         restore(abstract(), checkpoint, read(0))
 
 
+def test_a_key_that_is_missing_is_damage(checkpoint):
+    """One flipped bit is enough: of no other data is said that they were saved."""
+    file = checkpoint / "data" / "process_0-of-1.json"
+    file.write_bytes(file.read_bytes().replace(b"number of examples", b"number of dxamples"))
+    with pytest.raises(DamagedError, match=r"json is no place of this data iterator: KeyError\('number of examples'\)"):
+        restore(abstract(), checkpoint, read(0))
+
+
 def test_data_of_another_step_than_the_state_are_refused(tmp_path):
     """With both numbers."""
 
@@ -160,3 +168,5 @@ def test_readers_share_a_batch_equally():
     """Or are told all numbers."""
     with pytest.raises(ValueError, match="reader 0 of 3 and a global batch of 8 examples: expected a reader from 0"):
         ShuffledBatches(DATA, 0, 3)
+    with pytest.raises(ValueError, match="readers is -2: expected 1 or more"):
+        ShuffledBatches(DATA, 0, -2)

@@ -11,27 +11,16 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from reference_impl import train
 from reference_impl.lifecycle.choosing import choose
 from reference_impl.lifecycle.run_folder import RunFolder
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
+from tests.training import command
 
 pytestmark = pytest.mark.any_stack
 
 SETTINGS = {"model": "mlp", "batch": 64, "seed": 3}
-COMMAND = ["--strategy", "fsdp", "--mesh", "data=8", "--model", "mlp", "--batch", "64", "--seed", "3"]
-
-
-def command(*arguments):
-    """The exit code of the command, and what it says."""
-    loop = typer.Typer()
-    loop.command()(train.main)
-    done = CliRunner().invoke(loop, [*COMMAND, *map(str, arguments)], env={"COLUMNS": "200"})
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +89,20 @@ def test_what_cannot_be_written_is_refused_before_the_first_step(tmp_path, optio
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--steps", 1, "--save-every", 2), "--save-every 2 needs --checkpoints: the folder to save in"),
+        (("--steps", 1, "--epochs", 1), "--steps 1 and --epochs 1: expected one of them, each is the length of the"),
+        (("--compare", "l.svg", "--steps", 1, "--epochs", 2), "--steps 1 and --epochs 2: expected one of them"),
+    ],
+)
+def test_options_without_effect_are_refused(arguments, told):
+    """In one line."""
+    code, said = command(*arguments)
+    assert (code, said.count("\n")) == (2, 1) and said.startswith(f"error: {told}")
+
+
 @pytest.mark.parametrize("arguments", [(), ("--resume",)], ids=["a new run", "a resumed one"])
 def test_a_folder_of_somebody_else_is_refused_before_the_first_step(run_folder, arguments):
     """In one line."""
@@ -117,9 +120,14 @@ def test_losses_may_be_written_beside_the_first_checkpoint(tmp_path):
     assert len(json.loads((tmp_path / "run" / "l.json").read_text(encoding="utf-8"))["losses"]) == 1
 
 
-def test_a_run_that_has_all_its_steps_says_so(run_folder):
-    """It trains none, and shows no loss."""
-    code, said = command("--steps", 4, "--resume", "--checkpoints", run_folder)
+@pytest.mark.parametrize("held", [None, {"begin": 0, "losses": [3.0] * 3, "seconds": [1.0] * 3}])
+def test_a_run_that_has_all_its_steps_says_so(run_folder, tmp_path, held):
+    """It trains none, shows no loss, and what there is of losses stays."""
+    file = tmp_path / "l.json"
+    if held:
+        file.write_text(json.dumps(held), encoding="utf-8")
+    code, said = command("--steps", 4, "--resume", "--checkpoints", run_folder, "--losses", file)
+    assert (json.loads(file.read_text(encoding="utf-8")) if file.exists() else None) == held
     assert code == 0 and "nothing is trained: the run has all its 4 steps; --steps or --epochs of more" in said
     assert "nan" not in said and "epoch 1" not in said
 
@@ -136,9 +144,17 @@ def empty(step):
     step.mkdir()
 
 
+def rename(step):
+    """One bit of a key is flipped."""
+    file = step / "data" / "process_0-of-1.json"
+    file.write_bytes(file.read_bytes().replace(b"number of examples", b"number of dxamples"))
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Orbax raises once a shard
 @pytest.mark.parametrize(
-    "damage", [cut, empty, lambda step: shutil.rmtree(step / "data")], ids=["cut", "empty", "no data"]
+    "damage",
+    [cut, empty, rename, lambda step: shutil.rmtree(step / "data")],
+    ids=["cut", "empty", "another key", "no data"],
 )
 def test_a_damaged_checkpoint_says_how_to_go_on(run_folder, damage):
     """Moved away, the run goes on from the one before; where there is none, that is said."""
@@ -187,17 +203,3 @@ def test_a_folder_that_cannot_be_locked_is_used(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert RunFolder.open(tmp_path / "run", 3, SETTINGS, False)
-
-
-def test_losses_of_a_resumed_run_come_after_those_before(run_folder, tmp_path):
-    """From the step that was resumed; another run's file is written anew."""
-    file = tmp_path / "l.json"
-    for begin, kept in ((0, [7.0, 6.0, 5.0, 4.0, 3.0]), (9, [1.0])):
-        file.write_text(json.dumps({"begin": begin, "losses": kept, "seconds": kept}), encoding="utf-8")
-        folder = shutil.copytree(run_folder, tmp_path / str(begin))
-        code, said = command("--steps", 6, "--resume", "--checkpoints", folder, "--losses", file)
-        assert code == 0, said
-        written = json.loads(file.read_text(encoding="utf-8"))
-        before = kept[:4] if begin == 0 else []
-        assert written["begin"] == (4 if begin else 0) and written["losses"][: len(before)] == before
-        assert len(written["losses"]) == len(written["seconds"]) == len(before) + 2

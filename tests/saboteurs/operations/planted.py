@@ -115,6 +115,15 @@ def tripled(x):
 tripled.defvjp(lambda x: (3 * x, None), lambda _, back: (3.003 * back,))
 
 
+@jax.custom_vjp
+def bent(x):
+    """The same, with a kink at many of its operands."""
+    return jax.nn.relu(x)
+
+
+bent.defvjp(lambda x: (jax.nn.relu(x), x), lambda x, back: (1.003 * jnp.where(x > 0, back, 0),))
+
+
 def narrowed(x):
     """Rounds where a mesh has an axis of four devices."""
     return x.astype(jnp.bfloat16) if replicated_over(4) else x
@@ -182,6 +191,10 @@ plant(
 plant(Operation("healthy_spectrum", jnp.fft.rfft, (NORMAL,), np.fft.rfft, exact=False, axis_types=("Auto",)))
 plant(
     Operation("gradient_too_long", tripled, (NORMAL,), lambda x: 3 * x, exact=False, axis_types=("Auto",)),
+    "run 0: gradient of operand 0 on one device: expected slope .*, saw",
+)
+plant(
+    Operation("gradient_too_long_at_kinks", bent, (X,), lambda x: np.maximum(x, 0), axis_types=("Auto",)),
     "run 0: gradient of operand 0 on one device: expected slope .*, saw",
 )
 plant(

@@ -250,7 +250,7 @@ def test_rounds_that_could_not_be_written_are_not_timed(tmp_path):
     lost = tmp_path / "nowhere" / "rounds.json"
     done = CliRunner().invoke(app, ["ab", "--from", "jax==0.0.1", "--to", "jax==0.0.1", "--json", str(lost)])
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"meshproof: {lost}: no file can be written in {lost.parent}")
+    assert done.stderr.startswith(f"meshproof: --json {lost}: no file can be written in {lost.parent}")
 
 
 def test_nothing_to_compare_is_an_error(ab):

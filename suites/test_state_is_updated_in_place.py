@@ -9,8 +9,9 @@ MOST_NAMED = 4
 
 @pytest.mark.clause("MEM-7", applies=compiled_only)
 def test_state_is_updated_in_place(observation, judge):
-    """A loop of the train step MUST NOT copy a whole array of its state, as it came or as the loop has changed it. (Of
-    arrays that take a hundredth of the state or more.)"""
+    """A loop of the train step MUST NOT copy a whole array of its state, as it came or with parts that the loop has
+    changed. (Of arrays that take a hundredth of the state or more. Of a whole array that a loop computes, no copy is
+    followed.)"""
     arrays = judge.see(observation.start.layouts.arrays)
     judge.clear(
         f"{copy.name} copies {copy.shape.bytes:,} bytes of the shape {copy.shape.dimensions}, {held}, in a loop, "

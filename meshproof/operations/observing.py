@@ -196,13 +196,13 @@ def compared(saw: np.ndarray, true: np.ndarray, deviation: np.ndarray | None, wh
     """What is wrong with an array, or nothing; and its error over its bound."""
     if saw.shape != true.shape:
         return f"{what}: expected shape {true.shape}, saw {saw.shape}", 0.0
+    same = (saw == true) | ((saw != saw) & (true != true))
     if deviation is not None:
-        infinite = ~np.isfinite(true) & ((saw == true) | ((saw != saw) & (true != true)))
         deviation = deviation * (1 + 1j) if true.dtype.kind == "c" else deviation
+        infinite = same & ~np.isfinite(true)
         saw, true, bound = (parts(np.where(infinite, 0, each)) for each in (saw, true, deviation))
         verdict = judge({what: saw}, {what: true}, {what: bound}, "values", VACUOUS)
         return ("" if verdict.passed else str(verdict)), verdict.margin
-    same = (saw == true) | ((saw != saw) & (true != true))
     if np.all(same):
         return "", 0.0
     index = tuple(int(each) for each in np.argwhere(~same)[0])

@@ -13,7 +13,7 @@ from meshproof.cases import REFERENCE
 from meshproof.operations import Operand, Operation, normal
 from meshproof.operations.layouts import MESHES, MOST, choices_of, covering, every_layout, specs_of
 from meshproof.operations.loading import OWN, TableError, load_table
-from meshproof.operations.observing import Trial, changed, observe_operation
+from meshproof.operations.observing import Trial, changed, compared, observe_operation
 from meshproof.operations.programs import current_mesh
 from meshproof.operations.references import Reference
 from meshproof.operations.table import operations, stacked_layers
@@ -85,6 +85,23 @@ def test_a_bound_holds_for_float32_and_not_for_less():
     assert margin(softmax(x)) < 0.2
     assert margin(softmax(x.astype(np.float16)).astype(np.float32)) > 1
     assert margin(np.exp(x) / np.exp(x[:, 1:]).sum(-1, keepdims=True)) > 100
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_infinity_is_right_where_the_judge_has_it_alone(at):
+    """Another sign, a number in its place, and one in the place of a number are wrong."""
+    true, bound = np.array([1.0, -np.inf, np.nan, 2.0]), np.array([1e-7, 0, 0, 1e-7])
+    saw = true.astype(np.float32)
+    assert compared(saw, true, bound, "result") == ("", 0.0)
+    saw[at] = (np.nan, np.inf, 0.0, 2.1)[at]
+    assert compared(saw, true, bound, "result")[0]
+
+
+def test_complex_numbers_are_compared_in_both_parts():
+    """An imaginary part that is off by far less than the number is large."""
+    true, bound = np.array([1 + 1j, 2 - 1j]), np.full(2, 1e-7)
+    assert compared(true.astype(np.complex64), true, bound, "result") == ("", 0.0)
+    assert "more than rounding explains" in compared((true + 1e-4j).astype(np.complex64), true, bound, "result")[0]
 
 
 def test_a_gradient_that_is_wrong_on_one_device_is_noticed():

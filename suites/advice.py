@@ -37,7 +37,8 @@ def advised(program: str, lanes: Iterable[Traffic], observation: Observation) ->
     for lane in wrong:
         collectives = getattr(observation.programs, program).collectives
         said = UNKNOWN if lane.seen is None else hint(lane, wrong, leaves, split(observation))
-        said = said or apart(lane, leaves, collectives) or lacking(program, lane, wrong, leaves, returned(observation))
+        said = said or in_groups(lane, collectives) or apart(lane, leaves, collectives)
+        said = said or lacking(program, lane, wrong, leaves, returned(observation))
         yield f"{program}: {lane}" + (f"; {said}" if said else "")
 
 
@@ -52,6 +53,22 @@ def returned(observation: Observation) -> list[str]:
     """The names of the metrics that a step returns."""
     steps = observation.training.steps
     return ["loss", *steps[0].metrics] if isinstance(steps, tuple) and steps else ["loss"]
+
+
+def in_groups(lane: Traffic, collectives: Iterable[Collective]) -> str:
+    """Where what a reduction lacks is reduced among some of the devices of its axes alone."""
+    (operation, axes), lacks = lane.lane, -over_by(lane)
+    parts: dict[tuple[str, ...], int] = {}
+    for entry in collectives:
+        if entry.operation == operation and {axis.partition(":")[0] for axis in entry.axes} == {*axes} != {*entry.axes}:
+            parts[entry.axes] = parts.get(entry.axes, 0) + (entry.bytes or 0)
+    if lacks <= 0 or lacks not in parts.values():
+        return ""
+    over = " or ".join("×".join(part) for part, size in parts.items() if size == lacks)
+    return (
+        f"as much is reduced over {over}, groups of its devices, each of which has a sum of its own: reduce over all "
+        f"of {'×'.join(axes)} (jax.lax.psum without axis_index_groups)"
+    )
 
 
 def apart(lane: Traffic, leaves: tuple[LeafLayout, ...], collectives: Iterable[Collective]) -> str:

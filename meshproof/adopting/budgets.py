@@ -36,18 +36,26 @@ from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowe
 
 @dataclass(frozen=True)
 class Budget:
-    """What is promised of what moves, and what is asked."""
+    """What is promised of what moves, and what is asked. Each gradient is reduced as often as there are
+    ``repetitions``."""
 
     forward: tuple[Communication, ...] | None
     step: tuple[Communication, ...] | None
     computed: dict[str, PartitionSpec] | None
-    microbatches: int
+    repetitions: int
     questions: tuple[Question, ...]
 
 
-def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], said: Mapping[str, Leaf], parts: int) -> Budget:
+def judged(
+    sight: Sight,
+    layouts: Layouts,
+    in_use: Mapping[str, Leaf],
+    said: Mapping[str, Leaf],
+    parts: int,
+    evaluates: bool,
+) -> Budget:
     """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers, ``said`` by what the
-    trainer says of some, and ``parts`` the number of microbatches that its products show."""
+    trainer says of some, and ``parts`` the number of microbatches that its products show, or of evaluations."""
     assert layouts.parameters is not None
     batch_axes = split_axes(layouts.batch, sight.mesh)
     exchanged = {
@@ -78,9 +86,9 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], said: Map
         forward = [replace(each, lane=(*each.lane[:2], _in_forward(each, batch_axes))) for each in forward]
     seen = scalars(theory, vectors(seen, forward or ()), forward)
     seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
-    microbatches = 1
+    repetitions = 1
     if layouts.batch is not None:
-        microbatches, seen = _reductions(theory, seen, forward, parts, read_in_part, questions)
+        repetitions, seen = _reductions(theory, seen, forward, parts, evaluates, read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
         split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)
@@ -91,13 +99,13 @@ def judged(sight: Sight, layouts: Layouts, in_use: Mapping[str, Leaf], said: Map
         forward = None if forward is None else [each for each in forward if each.lane not in stray]
     metrics, first = (sum(each.bytes for each in of if each.lane[2] == "metrics") for of in (seen, forward or ()))
     norms = norms_allowed(((leaf.shape, leaf.spec) for leaf in layouts.parameters.values()), batch_axes)
-    if metrics > metrics_allowed(first, 2 + sight.step.rematerialises, microbatches, norms):
+    if metrics > metrics_allowed(first, 2 + sight.step.rematerialises, repetitions, norms):
         questions.append(Question("step", f"{metrics:,} bytes of metrics are reduced in a step: intended?"))
     return Budget(
         forward=None if forward is None else lines(forward),
         step=lines(seen),
         computed=_computed(layouts.parameters, in_use, batch_axes, seen),
-        microbatches=microbatches,
+        repetitions=repetitions,
         questions=tuple(questions),
     )
 
@@ -148,10 +156,11 @@ def _reductions(
     seen: list[Seen],
     forward: list[Seen] | None,
     parts: int,
+    evaluates: bool,
     read_in_part: frozenset[str],
     questions: list[Question],
 ) -> tuple[int, list[Seen]]:
-    """The microbatches that the reductions show, and what must move where they contradict the layouts.
+    """The microbatches, or evaluations, that the reductions show, and what must move where they contradict the layouts.
 
     As many reductions of each gradient as there are ``parts`` are theirs, and so they are with as many of each metric.
     """
@@ -164,9 +173,10 @@ def _reductions(
     times = {count for _, count in counts.values()}
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
     if len(times) == 1 and (k := min(times)) > 1 and (k == parts or (k.denominator == 1 and scalars == k * once)):
-        told = (
-            f"every gradient is reduced {spelled(k)}, taken for one a microbatch (one after them would do), or a pass"
-        )
+        how = "once for each evaluation of the whole batch"
+        if not evaluates:
+            how = "taken for one a microbatch (one after them would do), or a pass"
+        told = f"every gradient is reduced {spelled(k)}, {how}"
         questions.append(Question("step", f"{told}: intended?"))
         return int(k), seen
     asked: dict[str, list[str]] = {}

@@ -45,8 +45,8 @@ class Adoption:
 def adopt(sight: Sight) -> Adoption:
     """The contract of a trainer that was seen."""
     layouts, questions = of_layouts(sight)
-    parts = microbatches_of(sight)
-    budget = _budget(sight, layouts, parts)
+    parts, evaluates = repetitions(sight)
+    budget = _budget(sight, layouts, parts, evaluates)
     questions = [*questions, *budget.questions, *of_running(sight)]
     rounded = _quantised(sight)
     dtype, about = _compute_dtype(sight, rounded)
@@ -61,7 +61,8 @@ def adopt(sight: Sight) -> Adoption:
         forward=budget.forward,
         step=budget.step,
         device_dimension=sight.device_dimension,
-        microbatches=max(budget.microbatches, parts),
+        microbatches=1 if evaluates else max(budget.repetitions, parts),
+        evaluations=budget.repetitions if evaluates else 1,
         mask=_mask(sight),
         compute_dtype=dtype,
         quantised=rounded if dtype in HALVES else (),
@@ -71,8 +72,9 @@ def adopt(sight: Sight) -> Adoption:
     return Adoption(sight.adapter, contract, (*questions, *about, *kept, *masks(sight)))
 
 
-def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
-    """Of both programs, where the step could be read; its products are those of so many microbatches."""
+def _budget(sight: Sight, layouts: Layouts, parts: int, evaluates: bool) -> Budget:
+    """Of both programs, where the step could be read; its products are those of so many microbatches, or evaluations
+    of the whole batch."""
     if sight.step.unread:
         question = Question(
             "step", f"the compiled step cannot be read, so that nothing is promised: {sight.step.unread}"
@@ -85,7 +87,7 @@ def _budget(sight: Sight, layouts: Layouts, parts: int) -> Budget:
     in_use = {
         path: leaf.without(gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
-    return judged(sight, layouts, in_use, dict(_said(layouts.parameters, sight.adapter.computed)), parts)
+    return judged(sight, layouts, in_use, dict(_said(layouts.parameters, sight.adapter.computed)), parts, evaluates)
 
 
 def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:
@@ -135,26 +137,31 @@ def masks(sight: Sight) -> tuple[Question, ...]:
     )
 
 
-def microbatches_of(sight: Sight) -> int:
-    """How many parts of a batch a step runs one after the other, by the products that it runs.
+def repetitions(sight: Sight) -> tuple[int, bool]:
+    """How many parts of a batch a step runs one after the other, or how often all of it, by the number of products that
+    it runs; and whether it is all of it each time, by their operations.
 
     1 where that is not plain.
     """
     forward, step = sight.forward, sight.step
     if forward is None or not forward.runs or not step.runs:
-        return 1
-    ratio, shards = step.runs / forward.runs, [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
+        return 1, False
+    shards = [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
     if sight.device_dimension:
         rows = [leaf.shape[1] for leaf in shards]
     else:
         rows = [leaf.shape[0] // prod(sight.mesh[axis] for axis in spec_axes(leaf.spec[:1])) for leaf in shards]
-    again = step.rematerialises
-    fitting = [
-        parts
-        for parts in range(2, min(rows, default=1) + 1)
-        if (LEAST + again) * parts < ratio <= (MOST + again) * parts and all(size % parts == 0 for size in rows)
-    ]
-    return fitting[0] if len(fitting) == 1 else 1
+
+    def fits(ratio: float, times: int) -> bool:
+        """Whether a step does so much more than a forward pass, where it does so much as often."""
+        again = step.rematerialises
+        return (LEAST + again) * times < ratio <= (MOST + again) * times
+
+    count, work = step.runs / forward.runs, (step.flops or 0) / (forward.flops or 1)
+    whole = [times for times in range(2, step.runs) if fits(count, times) and fits(work, times)]
+    parts = [n for n in range(2, min(rows, default=1) + 1) if fits(count, n) and all(size % n == 0 for size in rows)]
+    found = whole or parts
+    return (found[0], bool(whole)) if len(found) == 1 else (1, False)
 
 
 def _quantised(sight: Sight) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from meshproof.contract import Leaves, leaves, spec_axes
 from meshproof.hlo import Collective, HloError, census_by_shape
 from meshproof.hlo.floats import Float, floats, multiplied
 from meshproof.hlo.host_transfers import host_transfers
-from meshproof.hlo.products import products
+from meshproof.hlo.products import flops_of_products, products
 from meshproof.measures.layout import LeafLayout, mesh_axes
 from meshproof.measures.memory import is_single, program_memory
 from meshproof.observing import layouts as observed
@@ -78,8 +78,8 @@ class Layouts:
 class Read:
     """One compiled program.
 
-    ``runs`` counts the products that a call runs, but for an optimizer's, ``products`` are the types that those of its
-    source multiply.
+    ``runs`` counts the products that a call runs, but for an optimizer's, and ``flops`` their operations; ``products``
+    are the types that those of its source multiply.
     """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
@@ -87,6 +87,7 @@ class Read:
     host_transfers: tuple[str, ...]
     aliased: int | None
     runs: int | None = None
+    flops: int | None = None
     products: tuple[str, ...] = ()
     rematerialises: bool = False
     draws: bool = False
@@ -234,8 +235,10 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         recomputes = "rematted_computation" in text
         narrow, found = (floats(written), multiplied(written)) if written else ((), ())
         kinds = tuple(each.kind for each in found if each.phase != "other") or tuple(each.kind for each in found)
-        runs = products(text, differentiated=True) or products(text)
-        return Read(moved, narrow, host_transfers(text), aliased, runs, kinds, recomputes, draws)
+        runs = products(text, differentiated=True)
+        flops = flops_of_products(text, differentiated=bool(runs))
+        transfers = host_transfers(text)
+        return Read(moved, narrow, transfers, aliased, runs or products(text), flops, kinds, recomputes, draws)
     except HloError as error:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 

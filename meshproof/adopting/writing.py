@@ -15,7 +15,16 @@ from meshproof.contract import Communication, Contract
 
 WIDTH = 120
 LAYOUTS = ("parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed")
-FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "quantised", "dtypes", "rematerialises")
+FLAGS = (
+    "device_dimension",
+    "microbatches",
+    "evaluations",
+    "mask",
+    "compute_dtype",
+    "quantised",
+    "dtypes",
+    "rematerialises",
+)
 
 
 def render(adoption: Adoption, module: str) -> str:

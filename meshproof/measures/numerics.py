@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meshproof.contract import Leaves
+from meshproof.measures.parts_of_leaves import place
 from meshproof.measures.verdicts import Failure, LeafRecord, Verdict, ratio
 
 MULTIPLE = 6.0
@@ -170,16 +171,18 @@ def within(
             seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
         most = inf if f"/{path}".endswith(endings) else vacuous
-        failure, detail = explain(saw, is_, error, allowed, signal, name, most)
+        failure, detail = explain(saw, is_, MULTIPLE * by, error, signal, name, most)
         return LeafRecord(path, error, allowed, signal, failure, detail)
 
     return judge_leaf
 
 
 def explain(
-    saw: np.ndarray, is_: np.ndarray, error: float, allowed: float, signal: float, name: str, vacuous: float
+    saw: np.ndarray, is_: np.ndarray, bound: np.ndarray, error: float, signal: float, name: str, vacuous: float
 ) -> tuple[Failure | None, str]:
-    """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum."""
+    """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum, a part that
+    is wrong at what a device makes of its own place."""
+    allowed = norm(bound)
     share = ratio(allowed, signal)
     if isfinite(allowed) and error > allowed:
         factor = float(np.vdot(is_, saw)) / norm(is_) ** 2 if is_.any() else 0.0
@@ -188,7 +191,7 @@ def explain(
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
-            cause = "by more than rounding explains, in whatever order"
+            cause = place(saw, is_, bound) or "by more than rounding explains, in whatever order"
         return "exceeds", f"differs from {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
         cause = (

@@ -55,6 +55,11 @@ def twice(gradient: Any) -> Any:
     return pmean(optimization_barrier(pmean(gradient, "data")), "data")
 
 
+def in_groups_of_four(gradient: Any) -> Any:
+    """The mean of four of the eight devices."""
+    return pmean(gradient, "data", axis_index_groups=[[0, 1, 2, 3], [4, 5, 6, 7]])
+
+
 def drifting(gradient: Any) -> Any:
     """Each device adds a little of its own."""
     return pmean(gradient, "data") + 1e-9 * jax.lax.axis_index("data")
@@ -69,6 +74,7 @@ for name, synchronize, clauses in (
     ("gradient_rolled_by_a_row", rolled, ("NUM-2",)),
     ("bf16_reduction", each(in_bf16), ("NUM-2", "MIX-2")),
     ("reduced_twice", each(twice), ("COM-2", "COM-11")),
+    ("reduced_in_groups_of_four", each(in_groups_of_four), ("COM-2", "COM-11", "NUM-2", "NUM-6")),
     ("drifting_replicas", each(drifting), ("NUM-6",)),
 ):
     harm = {"loss_and_gradients": synchronize_by(synchronize)}

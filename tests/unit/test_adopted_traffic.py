@@ -8,7 +8,7 @@ import pytest
 
 from meshproof.adopting.batch_statistics import in_step
 from meshproof.adopting.budgets import shown_whole
-from meshproof.adopting.contracts import kept_in, masks, microbatches_of
+from meshproof.adopting.contracts import kept_in, masks, repetitions
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.raveled import weighed
 from meshproof.adopting.seeing import Layouts, Leaf
@@ -188,17 +188,24 @@ def test_running_statistics_are_told_from_metrics():
 
 
 @pytest.mark.parametrize(
-    ("shape", "spec", "by_device", "runs", "again", "parts"),
+    ("shape", "spec", "by_device", "runs", "flops", "again", "times"),
     [
-        ((64, 3), ("data",), False, 44, False, 4),
-        ((8, 8, 3), ("data",), True, 44, False, 4),
-        ((64, 3), ("data",), False, 30, True, 2),
-        ((64, 3), ("data",), False, 14, True, 1),
+        ((64, 3), ("data",), False, 44, 110, False, (4, False)),
+        ((8, 8, 3), ("data",), True, 44, 110, False, (4, False)),
+        ((64, 3), ("data",), False, 30, 150, True, (2, False)),
+        ((64, 3), ("data",), False, 14, 140, True, (1, False)),
+        ((64, 3), ("data",), False, 22, 220, False, (2, True)),
+        ((24, 3), ("data",), False, 22, 220, False, (2, True)),
+        ((64, 3), ("data",), False, 22, None, False, (2, False)),
+        ((64, 3), ("data",), False, 11, 110, False, (1, False)),
     ],
 )
-def test_microbatches_are_known_by_their_products(shape, spec, by_device, runs, again, parts):
-    """Under pmap, which has a dimension of devices, too; and beside layers that are computed again."""
-    step, forward = SimpleNamespace(runs=runs, rematerialises=again), SimpleNamespace(runs=4)
+def test_microbatches_and_evaluations_are_known_by_their_products(shape, spec, by_device, runs, flops, again, times):
+    """Under pmap, which has a dimension of devices, too; and beside layers that are computed again. Evaluations of the
+    whole batch multiply as much each time, microbatches all together as much as one."""
+    step = SimpleNamespace(runs=runs, flops=flops, rematerialises=again)
     batch, mesh = {"x": Leaf(shape, 4, spec)}, {"data": 8}
-    sight = SimpleNamespace(forward=forward, step=step, batch=batch, mesh=mesh, device_dimension=by_device)
-    assert microbatches_of(sight) == parts
+    sight = SimpleNamespace(
+        forward=SimpleNamespace(runs=4, flops=40), step=step, batch=batch, mesh=mesh, device_dimension=by_device
+    )
+    assert repetitions(sight) == times

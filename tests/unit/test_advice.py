@@ -9,7 +9,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import advised, apart, hint, lacking, multiplied, several, together
+from suites.advice import advised, apart, hint, in_groups, lacking, multiplied, several, together
 from suites.raveled import moments
 from suites.test_state_bytes_equal_theory import furthest
 
@@ -141,6 +141,22 @@ def test_what_is_missing_points_at_its_cause(seen, phases, words):
     [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, what, size) for what, size in of.items()])
     told = lacking("step", lane, [lane], LEAVES, ["loss", "rows"])
     assert words in told if words else not told
+
+
+def test_what_is_summed_in_groups_is_not_missing():
+    """Among four devices of eight, as much as the axis lacks; another amount, or another axis's part, is something
+    else."""
+    for part, size, words in (
+        ("data:(2)4", 3072, "as much is reduced over data:(2)4, groups of its devices"),
+        ("data:(2)4", 1024, ""),
+        ("model:(2)4", 3072, ""),
+    ):
+        seen = [Collective("all-reduce", OVER, 1, 1, 4, "f32", "all-reduce", "other")]
+        budget = [Communication("all-reduce", OVER, "gradients", 3072), Communication("all-reduce", OVER, "metrics", 4)]
+        [lane] = compare_traffic(seen, budget)
+        groups = Collective("all-reduce", (part,), 1, 1, size, "f32", "all-reduce", "other")
+        told = in_groups(lane, [*seen, groups])
+        assert words in told if words else not told
 
 
 def test_a_sum_that_the_forward_pass_lacks_is_not_looked_for_behind_it():

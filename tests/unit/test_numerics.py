@@ -70,7 +70,7 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
         (
             changed("dense_0/kernel", np.flipud),
             "exceeds",
-            "by more than rounding explains, in whatever order",
+            "of its 3 equal parts in dimension 0 2 have changed places: part 0 holds what part 2 should",
         ),
     ],
     ids=["missing", "unexpected", "shape", "rank", "complex", "count", "zeros", "sum", "no sum", "scale", "order"],

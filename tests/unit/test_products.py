@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from meshproof.hlo import HloError
-from meshproof.hlo.products import products
+from meshproof.hlo.products import flops_of_products, products
 from tests.unit.hlo.test_loops import loop
 
 SQUARE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
@@ -32,8 +32,16 @@ def looped(times):
     ],
 )
 def test_products_are_counted_as_often_as_they_run(function, count):
-    """In nested loops once for each iteration."""
-    assert products(compiled(function)) == count
+    """In nested loops once for each iteration; each of an 8×8 square by itself is 2·8³ operations."""
+    text = compiled(function)
+    assert (products(text), flops_of_products(text)) == (count, count * 2 * 8**3)
+
+
+def test_half_a_batch_twice_multiplies_as_much_as_all_of_it():
+    """In two products in place of one."""
+    halves = jax.ShapeDtypeStruct((2, 4, 8), jnp.float32)
+    text = compiled(lambda w, x: jax.lax.map(lambda part: jnp.tanh(part @ w), x), SQUARE, halves)
+    assert (products(text), flops_of_products(text)) == (2, 2 * 8**3)
 
 
 def test_products_of_an_optimizer_are_told_apart():

@@ -14,4 +14,5 @@ def test_first_gradients_equal_truth(observation, truth, judge):
     float32 bound. (Before the optimizer, which can hide a wrong scale.)"""
     gradients = judge.see(observation.gradients.values)
     true, rounding = truth.value.gradients, truth.rounding.gradients
-    judge.numbers([judge_leaves(gradients, true, rounding, "gradients of step 1", cancelled=cancelled(truth))])
+    verdict = judge_leaves(gradients, true, rounding, "gradients of step 1", cancelled=cancelled(truth))
+    judge.numbers([verdict], observation.lost_examples)

@@ -24,7 +24,7 @@ def test_losses_equal_truth(observation, truth, judge):
             verdicts.append(judge_leaves(*of, f"metrics of step {number}", vacuous=inf))  # one of them may be near 0
             if unlike:
                 judge.note(f"metrics that have another shape on one device are not judged: {', '.join(unlike)}")
-    judge.numbers(verdicts)
+    judge.numbers(verdicts, observation.lost_examples)
 
 
 @pytest.mark.clause("NUM-4", applies=in_float32)

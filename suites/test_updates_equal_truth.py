@@ -16,11 +16,20 @@ def judge_part(part, case, observation, truth, judge):
     judge.needs(case, part)
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     what, zero = part.replace("_", " "), cancelled(truth)
-    added = changes(truth.value) if part == "parameters" else [None] * len(truth.value.steps)
-    judge.numbers(
-        judge_leaves(*(getattr(of, part) for of in step), f"{what} after step {number}", cancelled=zero, changes=change)
+    start, added = None, [None] * len(truth.value.steps)
+    if part == "parameters":
+        start, added = judge.see(observation.start.parameters), changes(truth.value)
+    verdicts = (
+        judge_leaves(
+            *(getattr(of, part) for of in step),
+            f"{what} after step {number}",
+            cancelled=zero,
+            changes=change,
+            began=start if number == 1 else None,
+        )
         for number, (step, change) in enumerate(zip(steps, added, strict=True), start=1)
     )
+    judge.numbers(verdicts, observation.lost_examples if part == "parameters" else ())
 
 
 @pytest.mark.clause("NUM-3", applies=both(distributed, in_float32))

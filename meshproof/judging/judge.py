@@ -82,14 +82,15 @@ class Judge:
         """Record a ratio of observed to theoretical bytes, if it is the furthest from 1 so far."""
         self.record.ratio = max((observed, self.record.ratio or 1.0), key=lambda ratio: abs(ratio - 1))
 
-    def numbers(self, verdicts: Iterable[Verdict]) -> None:
-        """Every verdict must have passed. Records the worst of their margins."""
+    def numbers(self, verdicts: Iterable[Verdict], beside: Seen[tuple[str, ...]] = ()) -> None:
+        """Every verdict must have passed. Records the worst of their margins. If one has not, what was seen ``beside``
+        is said behind it."""
         problems = []
         for verdict in verdicts:
             self.margin(verdict.margin, 1.0)
             if not verdict.passed:
                 problems.append(str(verdict))
-        self.clear(problems)
+        self.clear([*problems, *(beside if problems and isinstance(beside, tuple) else ())])
 
     def traffic(self, program: str, lanes: Iterable[Traffic]) -> None:
         """There must be no such lanes: each moves other bytes than the budget of ``program`` lists."""

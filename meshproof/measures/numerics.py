@@ -50,13 +50,15 @@ def judge(
     vacuous: float = VACUOUS,
     cancelled: Collection[str] = (),
     changes: Leaves | None = None,
+    began: Leaves | None = None,
 ) -> Verdict:
     """Every leaf against truth, within `MULTIPLE` standard deviations of float32 rounding, in truth's order.
 
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal; those of 8 bits, to which
     floats are rounded, may differ by 1 in a hundredth of them. A leaf that is missing, unexpected, of another shape or
     not finite fails, as does a bound that exceeds ``vacuous`` of the truth, except of the parameters in ``cancelled``
-    and of their moments. Of what its last change (``changes``) has brought back to nearly 0, that is the signal.
+    and of their moments. Of what its last change (``changes``) has brought back to nearly 0, that is the signal. If
+    both ``began`` alike, a message says how far they have come.
     Raises ``ValueError`` if truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
@@ -64,9 +66,8 @@ def judge(
     for path, value in truth.items():
         if np.shape(value) != np.shape(rounding[path]):
             raise ValueError(f"{path}: truth has shape {np.shape(value)}, its rounding {np.shape(rounding[path])}")
-    return pair(
-        observed, truth, truth, part, ("the run", "truth"), within(rounding, "truth", vacuous, cancelled, changes)
-    )
+    judge_leaf = within(rounding, "truth", vacuous, cancelled, changes, began)
+    return pair(observed, truth, truth, part, ("the run", "truth"), judge_leaf)
 
 
 def judge_loss(observed: Any, truth: float, rounding: float, part: str = "loss", vacuous: float = VACUOUS) -> Verdict:
@@ -139,7 +140,12 @@ def pair(
 
 
 def within(
-    rounding: Leaves, name: str, vacuous: float, cancelled: Collection[str] = (), changes: Leaves | None = None
+    rounding: Leaves,
+    name: str,
+    vacuous: float,
+    cancelled: Collection[str] = (),
+    changes: Leaves | None = None,
+    began: Leaves | None = None,
 ) -> Judge:
     """A judge of one leaf against the reference called ``name``, by the deviations in ``rounding``."""
     endings = tuple(f"/{path}" for path in cancelled)
@@ -171,25 +177,36 @@ def within(
             seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
         most = inf if f"/{path}".endswith(endings) else vacuous
-        failure, detail = explain(saw, is_, MULTIPLE * by, error, signal, name, most)
+        start = real(began[path]) if began and path in began else None
+        failure, detail = explain(saw, is_, MULTIPLE * by, error, signal, name, most, start)
         return LeafRecord(path, error, allowed, signal, failure, detail)
 
     return judge_leaf
 
 
 def explain(
-    saw: np.ndarray, is_: np.ndarray, bound: np.ndarray, error: float, signal: float, name: str, vacuous: float
+    saw: np.ndarray,
+    is_: np.ndarray,
+    bound: np.ndarray,
+    error: float,
+    signal: float,
+    name: str,
+    vacuous: float,
+    start: np.ndarray | None = None,
 ) -> tuple[Failure | None, str]:
-    """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum, a part that
-    is wrong at what a device makes of its own place."""
+    """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum, or of what
+    was added at a wrong rate; a part that is wrong at what a device makes of its own place."""
     allowed = norm(bound)
     share = ratio(allowed, signal)
     if isfinite(allowed) and error > allowed:
-        factor = float(np.vdot(is_, saw)) / norm(is_) ** 2 if is_.any() else 0.0
-        if factor and abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10:
+        if factor := multiple(saw, is_, error):
             cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
+        elif start is not None and np.array_equal(saw, start):
+            cause = "it is what it was before the step"
+        elif start is not None and (factor := multiple(saw - start, is_ - start, error)):
+            cause = f"what the step adds is {factor:.5g} times what it adds in {name}{common_cause(factor)}"
         else:
             cause = place(saw, is_, bound) or "by more than rounding explains, in whatever order"
         return "exceeds", f"differs from {name}: {cause}"
@@ -200,6 +217,12 @@ def explain(
         )
         return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
     return None, ""
+
+
+def multiple(saw: np.ndarray, is_: np.ndarray, error: float) -> float:
+    """How many times the other an array is; 0 where it is no such multiple, to a tenth of their difference."""
+    factor = float(np.vdot(is_, saw)) / norm(is_) ** 2 if is_.any() else 0.0
+    return factor if abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10 else 0.0
 
 
 def common_cause(factor: float) -> str:

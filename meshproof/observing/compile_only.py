@@ -185,6 +185,7 @@ def observe_compile_only(case: Case, compiler: Compiler) -> Observation:
         auxiliary=Auxiliary.unseen(NOT_RUN),
         gradients=Gradients.unseen(NOT_RUN),
         training=training,
+        lost_examples=NOT_RUN,
         probes=NOT_RUN,
         draws=Draws.unseen(NOT_RUN),
         refusals=Refusals.unseen(NOT_RUN),

@@ -42,6 +42,7 @@ class Observation(Facet):
     auxiliary: Auxiliary
     gradients: Gradients
     training: Training
+    lost_examples: Seen[tuple[str, ...]]
     probes: Seen[dict[str, Seen[Probed]]]
     draws: Draws
     refusals: Refusals

@@ -19,6 +19,7 @@ from meshproof.observing.auxiliary import observe_auxiliary
 from meshproof.observing.draws import observe_draws
 from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
+from meshproof.observing.lost_examples import observe_lost_examples
 from meshproof.observing.observation import Observation, Warned
 from meshproof.observing.probes import observe_probes
 from meshproof.observing.programs import observe_programs
@@ -50,6 +51,7 @@ def observe(case: Case, cases: Sequence[Case] = (), checkpoints: bool = True) ->
         gradients = observe_gradients(subject, state)
         gone = any(is_gone(array) for _, array in array_leaves(state))
         training = observe_training(subject, subject.fresh() if gone else state, initialisation.types)
+        lost_examples = observe_lost_examples(subject, training, alone)
         probes = RETRACED if alone.truth is RETRACED else observe_probes(subject, start)
         draws = observe_draws(subject)
         refusals = observe_refusals(subject)
@@ -62,6 +64,7 @@ def observe(case: Case, cases: Sequence[Case] = (), checkpoints: bool = True) ->
         auxiliary=auxiliary,
         gradients=gradients,
         training=training,
+        lost_examples=lost_examples,
         probes=probes,
         draws=draws,
         refusals=refusals,

@@ -31,6 +31,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     hierarchical,
     kept,
     layout,
+    left_out,
     lifecycle,
     linen,
     metrics,

@@ -85,6 +85,26 @@ def test_each_failure_names_the_leaf_and_says_which_it_is(observed, failure, mes
     assert record.margin > 1
 
 
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        (
+            8.0,
+            "what the step adds is 8 times what it adds in truth: a sum instead of a mean, or reduced twice or never",
+        ),
+        (1.96, "what the step adds is 1.96 times what it adds in truth ["),
+        (0.0, "it is what it was before the step"),
+    ],
+)
+def test_a_step_that_goes_too_far_is_told_as_that(added, message):
+    """Of parameters that began alike, as with a rate that each device takes for its own."""
+    path, step = "dense_0/kernel", np.random.default_rng(5).standard_normal((3, 4)) / 100
+    began = {path: TRUTH[path] - step}
+    saw = {path: began[path] + added * step}
+    verdict = judge(saw, {path: TRUTH[path]}, {path: ROUNDING[path]}, began=began)
+    assert message in str(verdict)
+
+
 @pytest.mark.parametrize("value", [nan, inf, -inf])
 def test_a_value_that_is_not_finite_fails_wherever_it_is(value):
     """NUM-10: one NaN or infinity in one element fails its leaf and is shown with its index."""

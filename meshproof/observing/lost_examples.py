@@ -1,0 +1,167 @@
+"""Which examples count otherwise than on one device, where the first step does not do what it does there.
+
+A part of a field is replaced by that of the second batch, on the mesh and on one device, and what that changes in the
+first step's loss, and in what the step leaves, is compared. Examples that a mesh drops change nothing there; those of a
+device that has another weight, as by a mean of means, change so many times as much. Asked only of a step that is off: a
+healthy one costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshproof.contract import Leaves, leaves, nest
+from meshproof.measures.numerics import judge, judge_loss, norm
+from meshproof.measures.trajectories import cancelled
+from meshproof.observing.alone import on_one_device
+from meshproof.observing.members import canonical, state_and_metrics
+from meshproof.observing.probes import place, step_of
+from meshproof.observing.seen import NotExercised, NotSupported, Seen, Unseen
+from meshproof.observing.single_device_truth import SingleDevice
+from meshproof.observing.subject import Subject
+from meshproof.observing.training import Training
+
+MOST = 8
+"""The largest number of parts in which a dimension is looked at."""
+
+ALIKE, OTHER = 1e-3, 1e-2
+"""How far off what a part changes may be, of what it changes on one device; and from when on it is something else."""
+
+SEEN = 1e-4
+"""What a part must change on one device, of the whole, to be compared."""
+
+AS_IT_SHOULD, NOT_AT_ALL, OTHERWISE = "as on one device", "not at all", "otherwise than on one device"
+UNCLEAR = "nearly as on one device"
+
+Left = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Equal parts of a dimension of a field, as ``called``, and which of its indices each has."""
+
+    field: str
+    dimension: int
+    called: str
+    marks: tuple[np.ndarray, ...]
+
+
+def observe_lost_examples(subject: Subject, training: Training, alone: SingleDevice) -> Seen[tuple[str, ...]]:
+    """A sentence for each way in which parts of the first batch count otherwise than on one device."""
+    truth, steps = alone.truth, training.steps
+    if isinstance(truth, Unseen) or isinstance(steps, Unseen) or alone.draws is not False:
+        return NotSupported("it is asked of trainers that draw nothing, and have their own run on one device for truth")
+    if jax.process_count() > 1:
+        return NotExercised("over several processes this is not looked at")
+    saw, is_, by, zero = steps[0], truth.value.steps[0], truth.rounding.steps[0], cancelled(truth)
+    verdicts = (
+        judge_loss(saw.loss, is_.loss, by.loss),
+        judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, cancelled=zero),
+        judge(saw.parameters, is_.parameters, by.parameters, cancelled=zero),
+    )
+    if not any(verdict.failures for verdict in verdicts):
+        return ()
+    return subject.attempt(lambda: tuple(told(subject)), "load")
+
+
+def told(subject: Subject) -> Iterator[str]:
+    """The sentences on each dimension that the mesh splits: by the loss, or where it does not tell by what is left."""
+    trainers = subject.strategy, on_one_device(subject.strategy, "float32")
+    start = subject.host(subject.tree("parameters", subject.fresh()))
+    first, other = (dict(leaves(batch)) for batch in subject.host_batches[:2])
+    usual = [stepped(trainer, start, first) for trainer in trainers]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for parts in divided(first, dict(leaves(canonical(subject.batches[0], "shard_batch")))):
+        if np.shape(other[parts.field]) != np.shape(first[parts.field]):
+            continue
+        changed = []
+        for marks in parts.marks:
+            batch = first | {parts.field: replaced(first[parts.field], other[parts.field], parts.dimension, marks)}
+            changed.append([stepped(trainer, start, batch) for trainer in trainers])
+        for what, whole in usual[1].items():
+            by = [(mesh[what] - usual[0][what], one[what] - whole) for mesh, one in changed]
+            if said := counted([weight(mesh, one, SEEN * norm(whole)) for mesh, one in by]):
+                where = "" if said == NOT_AT_ALL else f"of {parts.called} in dimension {parts.dimension} "
+                alike.setdefault((what, where, said), []).append(parts.field)
+                break
+    for (what, where, said), fields in alike.items():
+        yield f"in {what}, {where}of {' and '.join(dict.fromkeys(fields))}, count: {said}"
+
+
+def stepped(trainer: Any, start: Leaves, batch: Leaves) -> Left:
+    """The loss of a first step, and what of the state it leaves."""
+    state = trainer.load(nest(start))
+    step = step_of(trainer, *state_and_metrics(trainer.train_step(state, place(trainer, nest(batch)))))
+    kept = (np.ravel(value).astype(float) for value in (step.optimizer_state or step.parameters).values())
+    return {"the loss of step 1": np.array([step.loss]), "what step 1 leaves": np.concatenate(list(kept))}
+
+
+def divided(batch: Leaves, placed: dict[str, Any]) -> Iterator[Parts]:
+    """Every field's split dimensions, in what a device has or several have, and in equal parts of what each has."""
+    for field, value in batch.items():
+        shape, whole = np.shape(value), placed[field].shape
+        shard = placed[field].sharding.shard_shape(whole)
+        by_device = len(whole) > len(shape)
+        for dimension, size in enumerate(shape):
+            shards = whole[0] if by_device and not dimension else 1 if by_device else size // shard[dimension]
+            if shards == 1 or size % shards:
+                continue
+            own, index = size // shards, np.arange(size)
+            few, pieces = (next(n for n in range(MOST, 0, -1) if of % n == 0) for of in (shards, own))
+            yield Parts(
+                field, dimension, f"the {few} equal parts", tuple(index * few // size == at for at in range(few))
+            )
+            if pieces > 1:
+                marks = tuple(index % own * pieces // own == at for at in range(pieces))
+                yield Parts(field, dimension, f"the {pieces} equal parts of each of {shards} shards", marks)
+
+
+def replaced(value: Any, other: Any, dimension: int, marks: np.ndarray) -> np.ndarray:
+    """One field with what is marked of another."""
+    wide = marks.reshape([-1 if at == dimension else 1 for at in range(np.ndim(value))])
+    return np.where(wide, other, value)
+
+
+def weight(mesh: np.ndarray, one: np.ndarray, least: float) -> str:
+    """How a part counts by what it changes; empty where it changes too little on one device to tell."""
+    length, off = norm(one), norm(mesh - one)
+    if length <= least:
+        return ""
+    if off <= ALIKE * length:
+        return AS_IT_SHOULD
+    if off < OTHER * length:
+        return UNCLEAR
+    if norm(mesh) <= ALIKE * length:
+        return NOT_AT_ALL
+    times = float(np.vdot(one, mesh)) / length**2
+    return f"{times:.3g} times" if norm(mesh - times * one) <= ALIKE * length else OTHERWISE
+
+
+def counted(weights: list[str]) -> str:
+    """In words, where some parts count as they should, or not at all, and others otherwise. Empty where that tells
+    nothing. (A loss is always so many times another: several such numbers are no weights.)"""
+    kinds = {kind for kind in weights if kind}
+    if kinds == {AS_IT_SHOULD} or UNCLEAR in kinds or not kinds & {AS_IT_SHOULD, NOT_AT_ALL}:
+        return ""
+    if kinds == {NOT_AT_ALL}:
+        return NOT_AT_ALL
+    if sum(kind.endswith("times") for kind in kinds) > 1:
+        weights = [OTHERWISE if kind.endswith("times") else kind for kind in weights]
+    by_kind = {kind: [at for at, each in enumerate(weights) if each == kind] for kind in weights if kind}
+    return ", ".join(f"{listed(at)} {kind}" for kind, at in sorted(by_kind.items(), key=lambda item: item[1]))
+
+
+def listed(numbers: list[int]) -> str:
+    """Numbers in words, those that follow each other as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " and ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

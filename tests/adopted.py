@@ -24,7 +24,7 @@ from meshproof.cases import case_id, spelled
 from meshproof.contract import Contract, leaves
 from meshproof.files import insert, replace_text
 
-FLAGS = ("device_dimension", "microbatches", "mask", "compute_dtype", "rematerialises")
+FLAGS = ("device_dimension", "microbatches", "evaluations", "mask", "compute_dtype", "rematerialises")
 
 
 class Stripped:

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from reference_impl import strategies
 from reference_impl.forms.base import Form
-from reference_impl.lifecycle.choosing import choose, parse_mesh
+from reference_impl.lifecycle.choosing import check_options, choose, parse_mesh
 from reference_impl.lifecycle.feeding import Feed
 from reference_impl.lifecycle.loss_curves import SINGLE, check_losses, draw, losses_before, write_losses
 from reference_impl.lifecycle.multiprocess import COUNT, join, mark
@@ -158,6 +158,7 @@ def shardings(state: Any) -> Table:
 
 
 def main(
+    context: typer.Context,
     strategy: Annotated[str, typer.Option(help="A page of the book, as fsdp.")] = "data_parallel",
     mesh: Annotated[str, typer.Option(help="Axis sizes, as data=2,model=4; by default the book's.")] = "",
     model: Annotated[str, typer.Option(help="mlp, gpt, …; by default the strategy's first in the book.")] = "",
@@ -181,7 +182,7 @@ def main(
     """Train a strategy of the book on text or on a synthetic regression."""
     console, stop = Console(highlight=False), Stop()
     try:
-        check_options(steps, epochs, save_every, checkpoints)
+        check_options(context)
         if compare:
             return draw_all(model or "mlp", framework, steps, epochs or 1, batch, seed, compare, console)
         if COUNT in os.environ:
@@ -236,14 +237,6 @@ def main(
         kept = f"step {number} is saved; --resume continues" if folder else "nothing is saved without --checkpoints"
         console.print(f"stopped by {signal.Signals(stop.number).name}: {kept}")
         raise typer.Exit(128 + stop.number)
-
-
-def check_options(steps: int, epochs: int | None, save_every: int, checkpoints: Path | None) -> None:
-    """Raises ``ValueError`` for options of which one would have no effect."""
-    if steps and epochs:
-        raise ValueError(f"--steps {steps} and --epochs {epochs}: expected one of them, each is the length of the run")
-    if save_every and checkpoints is None:
-        raise ValueError(f"--save-every {save_every} needs --checkpoints: the folder to save in")
 
 
 def tell(console: Console, error: object) -> None:

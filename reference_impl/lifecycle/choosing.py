@@ -1,9 +1,11 @@
-"""From a page's name, a model and a mesh to a strategy that trains: the book's case, with what the user changed."""
+"""From options to a strategy that trains: the book's case of a page's name, with what the user changed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+
+import typer
 
 import reference_impl
 from reference_impl.forms.annotated import JaxForm
@@ -11,6 +13,8 @@ from reference_impl.forms.base import Form
 from reference_impl.forms.nnx_form import NnxForm
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
+
+OF_COMPARE = {"--compare", "--model", "--framework", "--steps", "--epochs", "--batch", "--seed"}
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -62,3 +66,21 @@ def with_targets(network: Model) -> Model:
 def listed(names: Any) -> str:
     """Each name once, sorted."""
     return ", ".join(sorted(set(names)))
+
+
+def check_options(context: typer.Context) -> None:
+    """Raises ``ValueError`` for options that are given and of which one would have no effect."""
+    given = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in context.params.items()
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    }
+    steps, epochs = given.get("--steps"), given.get("--epochs")
+    if steps and epochs:
+        raise ValueError(f"--steps {steps} and --epochs {epochs}: expected one of them, each is the length of the run")
+    for option in ("--save-every", "--keep"):
+        if given.get(option) and "--checkpoints" not in given:
+            raise ValueError(f"{option} {given[option]} needs --checkpoints: the folder to save in")
+    if "--compare" in given and (idle := [*given.keys() - OF_COMPARE]):
+        names = ", ".join(sorted(idle))
+        raise ValueError(f"--compare trains each strategy on its own mesh and keeps no state: expected no {names}")

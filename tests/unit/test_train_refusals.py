@@ -93,6 +93,11 @@ def test_what_cannot_be_written_is_refused_before_the_first_step(tmp_path, optio
     ("arguments", "told"),
     [
         (("--steps", 1, "--save-every", 2), "--save-every 2 needs --checkpoints: the folder to save in"),
+        (("--steps", 1, "--keep", 2), "--keep 2 needs --checkpoints: the folder to save in"),
+        (
+            ("--compare", "l.svg", "--mesh", "data=2", "--resume"),
+            "--compare trains each strategy on its own mesh and keeps no state: expected no --mesh, --resume",
+        ),
         (("--steps", 1, "--epochs", 1), "--steps 1 and --epochs 1: expected one of them, each is the length of the"),
         (("--compare", "l.svg", "--steps", 1, "--epochs", 2), "--steps 1 and --epochs 2: expected one of them"),
     ],

@@ -110,7 +110,8 @@ def way_of(layout: Layout, axis: str, chip: Chip) -> Way:
 
     Of a torus each axis but data has one dimension, and data what is left, at least one; n devices span at most
     log₂(n). Where an axis leaves the links, the devices within send at the same time, and each over its own adapter: so
-    many times the network's bandwidth, if the links carry that. A latency that nobody tells is not counted.
+    many times the network's bandwidth, if the links carry that. Of a stage only its last device within sends to the
+    next. A latency that nobody tells is not counted.
     """
     sizes = (layout.pipeline, layout.replica, layout.data, layout.tensor)
     links = (chip.axes, chip.linked, chip.link_bandwidth, chip.link_latency)
@@ -136,5 +137,5 @@ def _way(
     axes = max(1, min(dimensions - others if spread else 1, int(log2(max(size, 2)))))
     if size * inner <= linked:
         return Way(link, axes, latency, network=False)
-    within = max(1, linked // inner)
+    within = 1 if axis == "pipeline" else max(1, linked // inner)
     return Way(min(link * axes, within * network), 1, network_latency, network=True)

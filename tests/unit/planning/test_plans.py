@@ -136,10 +136,13 @@ def test_what_moves_is_what_the_book_moves():
         (Layout(3, replica=8, data=8), "data", 450e9, False),
         (Layout(3, replica=8, data=8), "replica", 50e9, True),
         (Layout(pipeline=2, tensor=8), "pipeline", 50e9, True),
+        (Layout(pipeline=16), "pipeline", 50e9, True),
+        (Layout(pipeline=8), "pipeline", 450e9, False),
     ],
 )
 def test_what_leaves_a_host_takes_the_network(layout, axis, bandwidth, network):
-    """Neighbours of H100s share tensors; devices of a host send at the same time, each over its own adapter."""
+    """Neighbours of H100s share tensors; devices of a host send at the same time, each over its own adapter. Of eight
+    stages in a host only the last one's sends to the next host."""
     way = way_of(layout, axis, find_chip("h100"))
     assert (way.bandwidth, way.axes, way.network) == (bandwidth, 1, network)
 

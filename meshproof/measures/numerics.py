@@ -206,7 +206,9 @@ def explain(
         elif start is not None and np.array_equal(saw, start):
             cause = "it is what it was before the step"
         elif start is not None and (factor := multiple(saw - start, is_ - start, error)):
-            cause = f"what the step adds is {factor:.5g} times what it adds in {name}{common_cause(factor)}"
+            cause = (
+                f"what the step adds is {factor:.5g} times what it adds in {name}: its rate, or a factor of gradients"
+            )
         else:
             cause = place(saw, is_, bound) or "by more than rounding explains, in whatever order"
         return "exceeds", f"differs from {name}: {cause}"
@@ -231,7 +233,11 @@ def common_cause(factor: float) -> str:
         return ": a wrong sign"
     times = max(factor, 1 / factor)
     is_count = round(times) > 1 and abs(times - round(times)) < min(1e-3 * times, 0.1)
-    return ": a sum instead of a mean, or reduced twice or never" if is_count else ""
+    if not is_count:
+        return ""
+    return (
+        ": a sum instead of a mean, or reduced twice or never" if factor > 1 else ": a mean instead of a sum, or twice"
+    )
 
 
 def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tuple[str, str]) -> LeafRecord:

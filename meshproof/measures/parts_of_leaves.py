@@ -13,6 +13,9 @@ import numpy as np
 MOST = 1024
 """The largest number of equal parts that is looked for."""
 
+CLEARLY = 10.0
+"""How many times its bound what is wrong in one part alone must be off: where all is, rounding hides some of it."""
+
 
 def place(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
     """What is wrong in which part of a failed leaf, in words; empty where no dimension tells.
@@ -75,7 +78,10 @@ def scaled(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
 
 def some(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
     """Whether the wrong ones of the first dimension's indices, or the right ones, follow each other."""
-    wrong = lengths(saw - is_) > lengths(allowed)
+    off, bound = lengths(saw - is_), lengths(allowed)
+    wrong = off > bound
+    if (off[wrong] < CLEARLY * bound[wrong]).any():
+        return ""
     begins = np.flatnonzero(np.diff(wrong)) + 1
     lone = len(begins) == 2 and begins[1] - begins[0] == 1  # as of an element whose sign rounding decides
     if not 0 < len(begins) <= 2 or lone:

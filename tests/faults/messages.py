@@ -18,7 +18,9 @@ PARTS = {
         "in the loss of step 1, of the 8 equal parts of each of 8 shards in dimension 0 of x and y, count: ",
         "6 to 7 not at all$",
     ],
-    ("NUM-3", "rate_times_devices"): ["what the step adds is 8 times what it adds in truth: a sum instead of a mean"],
+    ("NUM-3", "rate_times_devices"): [
+        "what the step adds is 8 times what it adds in truth: its rate, or a factor of gradients"
+    ],
     ("COM-11", "reduced_in_groups_of_four"): [
         r"saw 4 \(.*; as much is reduced over data:\(2\)4, groups of its devices, each of which has a sum of its own",
     ],

@@ -65,6 +65,11 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
         (changed("count", lambda x: x + 1), "differs", "the first at () is 4 and 3; integers must be exact"),
         (changed("dense_0/bias", lambda x: x * 0), "exceeds", "it is all zeros: never computed, or never written back"),
         (changed("dense_0/bias", lambda x: x * 8), "exceeds", "it is 8 times truth: a sum instead of a mean"),
+        (
+            changed("dense_0/bias", lambda x: x / 8),
+            "exceeds",
+            "it is 0.125 times truth: a mean instead of a sum, or tw",
+        ),
         (changed("dense_0/bias", lambda x: x * 430.2073), "exceeds", "it is 430.2073 times truth ["),
         (changed("dense_0/bias", lambda x: x * 1.0001), "exceeds", "it is 1.0001 times truth ["),
         (
@@ -73,7 +78,20 @@ def test_the_bound_is_the_multiple_of_the_deviations_norm():
             "of its 3 equal parts in dimension 0 2 have changed places: part 0 holds what part 2 should",
         ),
     ],
-    ids=["missing", "unexpected", "shape", "rank", "complex", "count", "zeros", "sum", "no sum", "scale", "order"],
+    ids=[
+        "missing",
+        "unexpected",
+        "shape",
+        "rank",
+        "complex",
+        "count",
+        "zeros",
+        "sum",
+        "mean",
+        "no sum",
+        "scale",
+        "order",
+    ],
 )
 def test_each_failure_names_the_leaf_and_says_which_it_is(observed, failure, message):
     """A missing, unexpected, misshapen, unreal, inexact or wrong leaf is one record that says so in words."""
@@ -90,7 +108,7 @@ def test_each_failure_names_the_leaf_and_says_which_it_is(observed, failure, mes
     [
         (
             8.0,
-            "what the step adds is 8 times what it adds in truth: a sum instead of a mean, or reduced twice or never",
+            "what the step adds is 8 times what it adds in truth: its rate, or a factor of gradients [",
         ),
         (1.96, "what the step adds is 1.96 times what it adds in truth ["),
         (0.0, "it is what it was before the step"),

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meshproof.html.templating import templates
-from meshproof.planning.printing import BOUGHT, MEMORY, SHOWN, TIMES, bought_row, memory_row, time_row
+from meshproof.planning.printing import (
+    BOUGHT,
+    MEMORY,
+    SHOWN,
+    TIMES,
+    bought_row,
+    memory_row,
+    of_device,
+    of_pipeline,
+    time_row,
+)
 
 
 def render_plan(
@@ -28,5 +38,12 @@ def render_plan(
     return (
         templates()
         .get_template("plan.html")
-        .render(told=told, pictures=pictures, command=command, tables=[each for each in tables if each[2]])
+        .render(
+            told=told,
+            device=of_device(told["hardware"]),
+            pipeline=of_pipeline(told["pipeline"]) if told["pipeline"] else "",
+            pictures=pictures,
+            command=command,
+            tables=[each for each in tables if each[2]],
+        )
     )

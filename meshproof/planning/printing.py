@@ -32,8 +32,7 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
     if read := told.get("read"):
         kept = f", {read['optimizer']}" if read["optimizer"] else ""
         say(f"read of {read['case']}: {in_words(read['sizes'])}, {read['batch']:,} {model['unit']}s a step{kept}")
-    usable = f"{size(hardware['usable_memory'])} of {size(hardware['memory'])}"
-    say(f"a device: {usable} can be used, {hardware['peak_flops']:.4g} FLOP/s")
+    say(f"a device: {of_device(hardware)}")
     shown = list(told["strategies"][:SHOWN])
     ladder = [plan or {"strategy": name} for name, plan in told["ladder"].items()] if hardware["devices"] > 1 else []
     names = [plan["strategy"] for plan in ladder]
@@ -47,11 +46,8 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
         say(table(TIMES, (time_row(plan) for plan in told["meshes"])))
         say("\nWhat more would buy")
         say(table(BOUGHT, map(bought_row, told["doublings"].items())))
-    if pipeline := told["pipeline"]:
-        say(
-            f"\nThe best pipeline: {pipeline['stages']} stages, {pipeline['microbatches']} microbatches, idle for "
-            f"{pipeline['bubble']:.1%}; {pipeline['microbatches_for_90_percent']} microbatches are busy for 90%"
-        )
+    if told["pipeline"]:
+        say(f"\n{of_pipeline(told['pipeline'])}")
     say("\nThe way there")
     for line in told["path"]:
         say(f"  - {line}")
@@ -64,6 +60,20 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
             say(f"not compared: {remark}")
     if "compiled" in told:
         write_compiled(told["compiled"], say)
+
+
+def of_device(hardware: Mapping[str, Any]) -> str:
+    """What one device has."""
+    usable = f"{size(hardware['usable_memory'])} of {size(hardware['memory'])}"
+    return f"{usable} can be used, {hardware['peak_flops']:.4g} FLOP/s"
+
+
+def of_pipeline(pipeline: Mapping[str, Any]) -> str:
+    """How long the best pipeline is idle, and what it would take to be less."""
+    return (
+        f"The best pipeline: {pipeline['stages']} stages, {pipeline['microbatches']} microbatches, idle for "
+        f"{pipeline['bubble']:.1%}; {pipeline['microbatches_for_90_percent']} microbatches are busy for 90%"
+    )
 
 
 def write_compiled(told: Mapping[str, Any], say: Callable[[str], object]) -> None:

@@ -108,7 +108,8 @@ def draw_regimes(question: Question) -> Picture:
     panel.set_xlabel(f"{model.unit}s of a step")
     panel.set_ylabel("seconds of products / of communication")
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
-    return Picture("regimes", REGIMES, figure)
+    remark = "each batch as one microbatch, nothing recomputed, no scores of attention, whether or not it fits"
+    return Picture("regimes", REGIMES, figure, (f"{remark}: tables have what a plan does",))
 
 
 def ratio(question: Question, layout: Layout) -> float:

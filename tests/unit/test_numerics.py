@@ -110,7 +110,7 @@ def test_each_failure_names_the_leaf_and_says_which_it_is(observed, failure, mes
             8.0,
             "what the step adds is 8 times what it adds in truth: its rate, or a factor of gradients [",
         ),
-        (1.96, "what the step adds is 1.96 times what it adds in truth ["),
+        (1.96, "what the step adds is 1.96 times what it adds in truth: its rate"),
         (0.0, "it is what it was before the step"),
     ],
 )

@@ -26,7 +26,7 @@ from meshproof.measures.traffic import SCALARS, Traffic, compare_traffic, is_lis
 from meshproof.measures.verdicts import MOST, unequal
 from meshproof.observing.observation import Observation
 
-from .applicability import axes_of, data_axes, exchanges_tokens, own_judge, rematerialises
+from .applicability import axes_of, brings_truth, data_axes, exchanges_tokens, rematerialises
 from .hierarchical import gathered_again, left_in_shards, padding
 from .raveled import gradient_layout, raveled
 
@@ -128,7 +128,7 @@ class Theory:
         Vectors and small parameters are both: a loss multiplies what is summed by one, as by a task's weight, or a gain
         a normalised kernel, whose gradient is summed and has the gain's in it. A kernel of another one's shape may be
         missing: both gradients are made of one sum, as those of the mean and the deviation of a weight."""
-        if self.case.contract.explicit or not own_judge(self.case):
+        if self.case.contract.explicit or brings_truth(self.case):
             return 0, 0
         whole = [one for one in self.parameters if axis in one.reduced]
         kernels = [one for one in whole if one.bytes > SCALARS and not one.vector]

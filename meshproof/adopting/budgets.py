@@ -30,6 +30,7 @@ from meshproof.adopting.traffic import (
     sorted_out,
     vectors,
 )
+from meshproof.adopting.vectors_in_part import used_in_part
 from meshproof.contract import Communication, Payload, spec_axes
 from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed, norms_allowed
 
@@ -71,6 +72,7 @@ def judged(
         others = {path: leaf for path, leaf in layouts.parameters.items() if path not in said}
         in_use |= dict(_used(others, in_use, batch_axes, exchanged, questions))
     of, gradients = weighed(layouts, in_use, sight.frozen, prod(sight.mesh.values()))
+    of = used_in_part(of, sight.step.moved, sight.mesh, batch_axes)
     theory = Theory(sight.mesh, of, batch_axes, gradients, sight.frozen)
     scattered = {axis for leaf in gradients.values() for axis in leaf.axes}
     moved, of_tables, read_in_part = tables(sight.step.moved, of, sight.mesh, batch_axes, tokens)

@@ -13,7 +13,7 @@ from meshproof.cases import has_member
 from meshproof.observing.members import shown
 
 
-def mesh_of(trainer: Any, members: dict[str, str], imports: set[str], held: Mapping[str, jax.Array]) -> Mesh:
+def mesh_of(trainer: Any, members: dict[str, str], imports: set[str], held: Mapping[str, Any]) -> Mesh:
     """The trainer's mesh, or the one that these arrays are on, which is then written as ``mesh``. Raises `AdoptError`
     where there is none."""
     if has_member(trainer, "mesh"):

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from meshproof.contract import leaves, nest
+from meshproof.measures.layout import Array
 
 _OWN = re.compile(r"/(?:value|raw_value)$")
 
@@ -25,10 +26,10 @@ def path_of(keys: tuple[Any, ...]) -> str:
     return _OWN.sub("", "/".join(words))
 
 
-def arrays(state: Any) -> dict[str, jax.Array]:
-    """Every array of a state by its path."""
+def arrays(state: Any) -> dict[str, Array]:
+    """Every array of a state by its path, of an abstract state what stands for it."""
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {path_of(keys): leaf for keys, leaf in flat if isinstance(leaf, jax.Array)}
+    return {path_of(keys): leaf for keys, leaf in flat if isinstance(leaf, Array)}
 
 
 def subtree(state: Any, path: str, without: Sequence[str] = ()) -> Any:

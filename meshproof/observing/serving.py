@@ -98,6 +98,13 @@ class Server:
         return self.truths.train(case, given, Path(request["observation"]))
 
 
+COMPUTED = (
+    "; something is computed there on the target's devices, which are not here, as jax.random.key(0) is under "
+    "jax.set_mesh: do it within what is compiled or given to jax.eval_shape, or outside the mesh"
+)
+"""What a trainer asked for where a program of a compiler alone was to be run."""
+
+
 def compiled(case: Case, compiler: Compiler) -> Outcome:
     """The observation of a case through a compiler, or why there is none."""
     if case.devices > len(compiler.devices):
@@ -108,7 +115,8 @@ def compiled(case: Case, compiler: Compiler) -> Outcome:
     try:
         return observe_compile_only(case, compiler)
     except Exception as error:
-        return Failed(f"no abstract state could be made: {told(error)} ({origin(error)})")
+        asked = COMPUTED if "Executable" in str(error) else ""
+        return Failed(f"no abstract state could be made: {told(error)} ({origin(error)}){asked}")
 
 
 def flags_seen(case: Case, flags: dict[str, str], compiler: Compiler | None) -> Seen[dict[str, str]]:

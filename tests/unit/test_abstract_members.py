@@ -1,9 +1,13 @@
 """What a form says of its state and batch without arrays is what it makes, and it asks for no device but its mesh's."""
 
+from types import SimpleNamespace
+
 import jax
 import pytest
 
 from meshproof.cases import load_cases
+from meshproof.observing import serving
+from meshproof.observing.seen import Failed
 
 pytestmark = pytest.mark.any_stack
 
@@ -52,3 +56,26 @@ def test_form_on_other_devices_asks_for_no_others(name, monkeypatch):
     form.train_step.lower(*said)
     assert [*form.mesh.devices.flat] == devices[: form.mesh.size]
     assert {leaf.sharding.mesh for leaf in jax.tree.leaves(said)} == {form.mesh}
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (
+            AttributeError("'jaxlib._jax.Executable' object has no attribute 'local_devices'"),
+            "is computed there on the",
+        ),
+        (ValueError("another"), "ValueError: another ("),
+    ],
+)
+def test_what_is_computed_on_a_targets_devices_is_told_as_that(monkeypatch, raised, told):
+    """A program of a compiler alone cannot be run: JAX speaks of an attribute."""
+
+    def raises(*_):
+        raise raised
+
+    monkeypatch.setattr(serving, "observe_compile_only", raises)
+    case, compiler = SimpleNamespace(devices=1), SimpleNamespace(devices=[None])
+    seen = serving.compiled(case, compiler)
+    assert isinstance(seen, Failed) and told in seen.reason
+    assert (serving.COMPUTED in seen.reason) == isinstance(raised, AttributeError)

@@ -85,6 +85,8 @@ def test_subtrees_are_named_by_path():
     assert list(subtree(state, "a", without=("0",))["1"]) == ["b"]
     with pytest.raises(LookupError, match=r"no array below 'c'; it has \['a/0', 'a/1/b'\]"):
         subtree(state, "c")
+    abstract = jax.eval_shape(lambda: {"a": jnp.ones(2)})
+    assert subtree(abstract, "a").shape == (2,), "on a target that only compiles"
 
 
 def test_values_are_loaded_where_others_were():

@@ -83,8 +83,8 @@ def some(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
     if (off[wrong] < CLEARLY * bound[wrong]).any():
         return ""
     begins = np.flatnonzero(np.diff(wrong)) + 1
-    lone = len(begins) == 2 and begins[1] - begins[0] == 1  # as of an element whose sign rounding decides
-    if not 0 < len(begins) <= 2 or lone:
+    inside = len(begins) == 2 and begins[1] - begins[0] == 1
+    if not 0 < len(begins) <= 2 or inside or np.count_nonzero(~wrong) == 1:  # rounding may decide one element's sign
         return ""
     if wrong[0] and wrong[-1]:
         return f"right at {ran(~wrong)} alone"

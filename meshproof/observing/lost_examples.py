@@ -1,9 +1,9 @@
 """Which examples count otherwise than on one device, where the first step does not do what it does there.
 
-A part of a field is replaced by that of the second batch, on the mesh and on one device, and what that changes in the
-first step's loss, and in what the step leaves, is compared. Examples that a mesh drops change nothing there; those of a
-device that has another weight, as by a mean of means, change so many times as much. Asked only of a step that is off: a
-healthy one costs nothing.
+A part of a field is replaced by that of another batch, on the mesh and on one device, and what that changes in the
+first step's loss, and in what the step leaves, is compared: for two other batches, as one vector, for one number may be
+alike by chance. Examples that a mesh drops change nothing there; those of a device that has another weight, as by a
+mean of means, change so many times as much. Asked only of a step that is off: a healthy one costs nothing.
 """
 
 from __future__ import annotations
@@ -73,18 +73,24 @@ def told(subject: Subject) -> Iterator[str]:
     """The sentences on each dimension that the mesh splits: by the loss, or where it does not tell by what is left."""
     trainers = subject.strategy, on_one_device(subject.strategy, "float32")
     start = subject.host(subject.tree("parameters", subject.fresh()))
-    first, other = (dict(leaves(batch)) for batch in subject.host_batches[:2])
+    first, *others = (dict(leaves(batch)) for batch in subject.host_batches)
     usual = [stepped(trainer, start, first) for trainer in trainers]
     alike: dict[tuple[str, ...], list[str]] = {}
     for parts in divided(first, dict(leaves(canonical(subject.batches[0], "shard_batch")))):
-        if np.shape(other[parts.field]) != np.shape(first[parts.field]):
-            continue
+        value = first[parts.field]
+        values = [other[parts.field] for other in others if np.shape(other[parts.field]) == np.shape(value)]
         changed = []
-        for marks in parts.marks:
-            batch = first | {parts.field: replaced(first[parts.field], other[parts.field], parts.dimension, marks)}
-            changed.append([stepped(trainer, start, batch) for trainer in trainers])
+        for marks in parts.marks if values else ():
+            batches = [first | {parts.field: replaced(value, each, parts.dimension, marks)} for each in values]
+            changed.append([[stepped(trainer, start, batch) for batch in batches] for trainer in trainers])
         for what, whole in usual[1].items():
-            by = [(mesh[what] - usual[0][what], one[what] - whole) for mesh, one in changed]
+            by = [
+                [
+                    np.concatenate([left[what] - before[what] for left in of])
+                    for of, before in zip(each, usual, strict=True)
+                ]
+                for each in changed
+            ]
             if said := counted([weight(mesh, one, SEEN * norm(whole)) for mesh, one in by]):
                 where = "" if said == NOT_AT_ALL else f"of {parts.called} in dimension {parts.dimension} "
                 alike.setdefault((what, where, said), []).append(parts.field)
@@ -143,15 +149,12 @@ def weight(mesh: np.ndarray, one: np.ndarray, least: float) -> str:
 
 
 def counted(weights: list[str]) -> str:
-    """In words, where some parts count as they should, or not at all, and others otherwise. Empty where that tells
-    nothing. (A loss is always so many times another: several such numbers are no weights.)"""
+    """In words, where parts count differently, or not at all; empty where that tells nothing."""
     kinds = {kind for kind in weights if kind}
-    if kinds == {AS_IT_SHOULD} or UNCLEAR in kinds or not kinds & {AS_IT_SHOULD, NOT_AT_ALL}:
-        return ""
     if kinds == {NOT_AT_ALL}:
         return NOT_AT_ALL
-    if sum(kind.endswith("times") for kind in kinds) > 1:
-        weights = [OTHERWISE if kind.endswith("times") else kind for kind in weights]
+    if len(kinds) < 2 or UNCLEAR in kinds or (OTHERWISE in kinds and not kinds & {AS_IT_SHOULD, NOT_AT_ALL}):
+        return ""
     by_kind = {kind: [at for at, each in enumerate(weights) if each == kind] for kind in weights if kind}
     return ", ".join(f"{listed(at)} {kind}" for kind, at in sorted(by_kind.items(), key=lambda item: item[1]))
 

@@ -40,7 +40,7 @@ def test_a_part_counts_by_what_it_changes(mesh, words):
         (["not at all"] * 2, "not at all"),
         (["as on one device"] * 7 + ["not at all"], "0 to 6 as on one device, 7 not at all"),
         (["not at all", "", "1.5 times"], "0 not at all, 2 1.5 times"),
-        (["0.9 times", "1.2 times", "as on one device"], "0 to 1 otherwise than on one device, 2 as on one device"),
+        (["0.9 times", "1.2 times", "0.9 times"], "0 and 2 0.9 times, 1 1.2 times"),
     ],
 )
 def test_only_what_tells_parts_apart_is_said(weights, words):

@@ -34,6 +34,7 @@ def but(where, values):
         (but((slice(None), 7), 1), "in dimension 1 (of 0 to 7) it is wrong at 7, and right elsewhere"),
         (but(np.r_[:5, 60:64], 1), "in dimension 0 (of 0 to 63) it is right at 5 to 59 alone"),
         (TRUTH + 1e-3, ""),
+        (but(slice(1, None), 1), ""),
         (but(slice(8, None), TRUTH[8:] + 1.2e-6), ""),
         (but(np.r_[3:5, 9:12, 40:64], 1), ""),
     ],

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec
 from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.patterns import fewest
-from meshproof.adopting.questions import Question, named
+from meshproof.adopting.questions import Question, named, shown_whole
 from meshproof.adopting.raveled import weighed
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.tables import tables
@@ -33,6 +33,8 @@ from meshproof.adopting.traffic import (
 from meshproof.adopting.vectors_in_part import used_in_part
 from meshproof.contract import Communication, Payload, spec_axes
 from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed, norms_allowed
+
+BY_LOSS = "beside a member loss(state, batch), microbatches and evaluations are known by what multiplies"
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,8 @@ def _reductions(
         elif count < 1:
             how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
         elif count > 1:
-            how = f"reduced {spelled(count)} over {axis} (what computes them as often says `evaluations`)"
+            tells = "what computes them as often says `evaluations`" if forward is not None else BY_LOSS
+            how = f"reduced {spelled(count)} over {axis} ({tells})"
         elif theory.not_scattered(of, axis, own):
             how = f"all-reduced over {axis} and then sliced, not reduce-scattered"
         elif any(theory.left_whole(weight, each, axis) for weight in of for each in own):
@@ -233,16 +236,6 @@ def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: 
                     size = weight.itemsize * prod(weight.local(weight.in_use, theory.mesh))
                     seen.append(Seen(lane, next(iter(shapes)), size, 1))
     questions += [Question("step", f"shards of {named(paths)}: {how}: intended?") for how, paths in told.items()]
-
-
-def shown_whole(gradients: Mapping[str, Leaf], seen: Iterable[Seen]) -> Iterator[Question]:
-    """Ask where the step scatters gradients over axes that split none of those that are shown: COM-4 takes these for
-    what the step has."""
-    for axes in sorted({each.lane[1] for each in seen if each.lane[::2] == ("reduce-scatter", "gradients")}):
-        if gradients and not any(leaf.axes & set(axes) for leaf in gradients.values()):
-            over = " and ".join(axes)
-            told = f"shown whole over {over}, where the step reduce-scatters them; show the shards that the step has"
-            yield Question("gradients", f"{named([*gradients])}: {told}: intended?")
 
 
 def _stray(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
+from meshproof.adopting.traffic import Seen
 from meshproof.measures.verdicts import Verdict
 
 SHOWN = 3
@@ -151,3 +152,13 @@ def of_running(sight: Sight) -> Iterable[Question]:
         yield Question("batch", f"{told}: intended?")
     if sight.held_whole:
         yield Question("init", f"while it runs a device holds all of {named(sight.held_whole)}: intended?")
+
+
+def shown_whole(gradients: Mapping[str, Leaf], seen: Iterable[Seen]) -> Iterator[Question]:
+    """Ask where the step scatters gradients over axes that split none of those that are shown: COM-4 takes these for
+    what the step has."""
+    for axes in sorted({each.lane[1] for each in seen if each.lane[::2] == ("reduce-scatter", "gradients")}):
+        if gradients and not any(leaf.axes & set(axes) for leaf in gradients.values()):
+            over = " and ".join(axes)
+            told = f"shown whole over {over}, where the step reduce-scatters them; show the shards that the step has"
+            yield Question("gradients", f"{named([*gradients])}: {told}: intended?")

@@ -12,6 +12,9 @@ from meshproof.planning import memory, rooflines
 SLACK = 0.05
 """Norms, biases and positions: the share by which a count of matrices may miss a model's parameters."""
 
+ROUNDED = 0.01
+"""How far below its count a number of parameters may be that somebody rounded."""
+
 LARGEST_VOCABULARY = 300_000
 
 
@@ -87,9 +90,10 @@ class Model:
         """Whether the unembedding is the embedding: as told, else if the parameters leave no room for a second one."""
         if self.tied is not None:
             return self.tied
-        least = self.layers * (2 * self.d_model**2 + 2 * self.d_model * self.d_ff)
+        attention = self.d_model + (self.kv_width if self.heads else 0)
+        least = 2 * self.layers * self.d_model * (attention + self.d_ff)
         two = memory.vocabulary_parameters(self.vocabulary, self.d_model)
-        return self.parameters - two < least * (1 - SLACK)
+        return self.parameters - two < least * (1 - (ROUNDED if self.heads else SLACK))
 
     @cached_property
     def embedding(self) -> float:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from meshproof.adopting.batch_statistics import in_step
-from meshproof.adopting.budgets import shown_whole
 from meshproof.adopting.contracts import kept_in, masks, repetitions
 from meshproof.adopting.mixed_examples import mixed
+from meshproof.adopting.questions import shown_whole
 from meshproof.adopting.raveled import weighed
 from meshproof.adopting.seeing import Layouts, Leaf
 from meshproof.adopting.stacks import stacked

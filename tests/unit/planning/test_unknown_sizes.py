@@ -33,6 +33,17 @@ def test_a_head_is_what_it_is_told_to_be(tied, seconds):
     assert not any("--tied" in line for line in unknown(model))
 
 
+@pytest.mark.parametrize(
+    ("parameters", "heads", "tied"),
+    [(107_136, 8, True), (110_592, 8, False), (110_000, 8, False), (107_136, 0, False)],
+)
+def test_heads_leave_less_room_for_a_second_matrix(parameters, heads, tied):
+    """Two layers of 64 × 256 with heads have 98,304 parameters, and two matrices of 96 rows 12,288; without heads, keys
+    and values may be shared and smaller."""
+    sizes = {"layers": 2, "d_model": 64, "d_ff": 256, "vocabulary": 96, "length": 16}
+    assert Model("gpt", parameters, heads=heads, **sizes).is_tied == tied
+
+
 def test_the_table_of_a_tied_head_is_used_whole():
     """Where it is larger than a layer."""
     asked = question("gpt-2-medium", "h100", 8)

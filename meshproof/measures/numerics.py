@@ -199,16 +199,16 @@ def explain(
     allowed = norm(bound)
     share = ratio(allowed, signal)
     if isfinite(allowed) and error > allowed:
-        if factor := multiple(saw, is_, error):
-            cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
-        elif not saw.any():
-            cause = "it is all zeros: never computed, or never written back"
-        elif start is not None and np.array_equal(saw, start):
+        if start is not None and np.array_equal(saw, start):
             cause = "it is what it was before the step"
         elif start is not None and (factor := multiple(saw - start, is_ - start, error)):
             cause = (
                 f"what the step adds is {factor:.5g} times what it adds in {name}: its rate, or a factor of gradients"
             )
+        elif factor := multiple(saw, is_, error):
+            cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
+        elif not saw.any():
+            cause = "it is all zeros: never computed, or never written back"
         else:
             cause = place(saw, is_, bound) or "by more than rounding explains, in whatever order"
         return "exceeds", f"differs from {name}: {cause}"

@@ -117,10 +117,10 @@ def test_each_failure_names_the_leaf_and_says_which_it_is(observed, failure, mes
 def test_a_step_that_goes_too_far_is_told_as_that(added, message):
     """Of parameters that began alike, as with a rate that each device takes for its own."""
     path, step = "dense_0/kernel", np.random.default_rng(5).standard_normal((3, 4)) / 100
-    began = {path: TRUTH[path] - step}
-    saw = {path: began[path] + added * step}
-    verdict = judge(saw, {path: TRUTH[path]}, {path: ROUNDING[path]}, began=began)
-    assert message in str(verdict)
+    for where in (np.s_[:], np.s_[:1, :1]):  # one element is so many times any other
+        is_, by, began = TRUTH[path][where], ROUNDING[path][where], (TRUTH[path] - step)[where]
+        verdict = judge({path: began + added * step[where]}, {path: is_}, {path: by}, began={path: began})
+        assert message in str(verdict)
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf])

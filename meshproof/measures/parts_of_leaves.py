@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-MOST = 1024
-"""The largest number of equal parts that is looked for."""
+MOST, LARGEST = 1024, 1 << 20
+"""The largest number of equal parts that is looked for, and the most elements of a leaf in which: it takes seconds."""
 
 CLEARLY = 10.0
 """How many times its bound what is wrong in one part alone must be off: where all is, rounding hides some of it."""
@@ -22,7 +22,7 @@ def place(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
 
     All are float64 and of one shape; an element of ``saw`` may be off truth's, ``is_``, by one of ``allowed``.
     """
-    few_first = [*divisions(is_.shape)]
+    few_first = [*divisions(is_.shape)] if is_.size <= LARGEST else []
     for told, divided in ((exchanged, few_first), (alike, few_first[::-1]), (scaled, few_first)):
         for dimension, parts in divided:
             if said := told(*(np.stack(np.split(each, parts, dimension)) for each in (saw, is_, allowed))):

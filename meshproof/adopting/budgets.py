@@ -55,10 +55,10 @@ def judged(
     in_use: Mapping[str, Leaf],
     said: Mapping[str, Leaf],
     parts: int,
-    evaluates: bool,
+    evaluations: int,
 ) -> Budget:
     """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers, ``said`` by what the
-    trainer says of some, and ``parts`` the number of microbatches that its products show, or of evaluations."""
+    trainer says of some, ``parts`` and ``evaluations`` are the microbatches and passes that its products show."""
     assert layouts.parameters is not None
     batch_axes = split_axes(layouts.batch, sight.mesh)
     exchanged = {
@@ -92,7 +92,7 @@ def judged(
     seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
     repetitions = 1
     if layouts.batch is not None:
-        repetitions, seen = _reductions(theory, seen, forward, parts, evaluates, read_in_part, questions)
+        repetitions, seen = _reductions(theory, seen, forward, parts, evaluations, read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
         split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)
@@ -160,13 +160,14 @@ def _reductions(
     seen: list[Seen],
     forward: list[Seen] | None,
     parts: int,
-    evaluates: bool,
+    evaluations: int,
     read_in_part: frozenset[str],
     questions: list[Question],
 ) -> tuple[int, list[Seen]]:
-    """The microbatches, or evaluations, that the reductions show, and what must move where they contradict the layouts.
+    """How often each gradient is reduced, and what must move where that contradicts the layouts.
 
-    As many reductions of each gradient as there are ``parts`` are theirs, and so they are with as many of each metric.
+    As many reductions of each gradient as there are ``parts``, or ``evaluations``, or both of these times each other
+    are theirs, and so they are with as many of each metric.
     """
     counts = {
         (shape, axis): (of, theory.times(of, axis, seen))
@@ -176,9 +177,13 @@ def _reductions(
     }
     times = {count for _, count in counts.values()}
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
-    if len(times) == 1 and (k := min(times)) > 1 and (k == parts or (k.denominator == 1 and scalars == k * once)):
-        how = "once for each evaluation of the whole batch"
-        if not evaluates:
+    if (
+        len(times) == 1
+        and (k := min(times)) > 1
+        and (k in (parts * evaluations, evaluations) or (k.denominator == 1 and scalars == k * once))
+    ):
+        how = f"once or once a microbatch in each of {evaluations} evaluations of the batch"
+        if evaluations == 1:
             how = "taken for one a microbatch (one after them would do), or a pass"
         told = f"every gradient is reduced {spelled(k)}, {how}"
         questions.append(Question("step", f"{told}: intended?"))

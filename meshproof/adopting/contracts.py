@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import prod
+from math import log, prod
 
 import numpy as np
 from jax.sharding import PartitionSpec
@@ -45,8 +45,8 @@ class Adoption:
 def adopt(sight: Sight) -> Adoption:
     """The contract of a trainer that was seen."""
     layouts, questions = of_layouts(sight)
-    parts, evaluates = repetitions(sight)
-    budget = _budget(sight, layouts, parts, evaluates)
+    parts, evaluations = repetitions(sight)
+    budget = _budget(sight, layouts, parts, evaluations)
     questions = [*questions, *budget.questions, *of_running(sight)]
     rounded = _quantised(sight)
     dtype, about = _compute_dtype(sight, rounded)
@@ -61,8 +61,8 @@ def adopt(sight: Sight) -> Adoption:
         forward=budget.forward,
         step=budget.step,
         device_dimension=sight.device_dimension,
-        microbatches=1 if evaluates else max(budget.repetitions, parts),
-        evaluations=budget.repetitions if evaluates else 1,
+        microbatches=parts if evaluations > 1 else max(budget.repetitions, parts),
+        evaluations=evaluations if budget.repetitions > 1 else 1,
         mask=_mask(sight),
         compute_dtype=dtype,
         quantised=rounded if dtype in HALVES else (),
@@ -72,9 +72,9 @@ def adopt(sight: Sight) -> Adoption:
     return Adoption(sight.adapter, contract, (*questions, *about, *kept, *masks(sight)))
 
 
-def _budget(sight: Sight, layouts: Layouts, parts: int, evaluates: bool) -> Budget:
-    """Of both programs, where the step could be read; its products are those of so many microbatches, or evaluations
-    of the whole batch."""
+def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int) -> Budget:
+    """Of both programs, where the step could be read; its products are those of so many microbatches, in each of so
+    many evaluations of the batch."""
     if sight.step.unread:
         question = Question(
             "step", f"the compiled step cannot be read, so that nothing is promised: {sight.step.unread}"
@@ -87,7 +87,7 @@ def _budget(sight: Sight, layouts: Layouts, parts: int, evaluates: bool) -> Budg
     in_use = {
         path: leaf.without(gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
-    return judged(sight, layouts, in_use, dict(_said(layouts.parameters, sight.adapter.computed)), parts, evaluates)
+    return judged(sight, layouts, in_use, dict(_said(layouts.parameters, sight.adapter.computed)), parts, evaluations)
 
 
 def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:
@@ -137,15 +137,15 @@ def masks(sight: Sight) -> tuple[Question, ...]:
     )
 
 
-def repetitions(sight: Sight) -> tuple[int, bool]:
-    """How many parts of a batch a step runs one after the other, or how often all of it, by the number of products that
-    it runs; and whether it is all of it each time, by their operations.
+def repetitions(sight: Sight) -> tuple[int, int]:
+    """How many parts of a batch a step runs one after the other, and how often all of it, by the products that it runs
+    and what they multiply: parts multiply all together as much as the batch whole.
 
     1 where that is not plain.
     """
     forward, step = sight.forward, sight.step
     if forward is None or not forward.runs or not step.runs:
-        return 1, False
+        return 1, 1
     shards = [leaf for leaf in (sight.batch or {}).values() if leaf.shape]
     if sight.device_dimension:
         rows = [leaf.shape[1] for leaf in shards]
@@ -157,11 +157,14 @@ def repetitions(sight: Sight) -> tuple[int, bool]:
         again = step.rematerialises
         return (LEAST + again) * times < ratio <= (MOST + again) * times
 
-    count, work = step.runs / forward.runs, (step.flops or 0) / (forward.flops or 1)
-    whole = [times for times in range(2, step.runs) if fits(count, times) and fits(work, times)]
-    parts = [n for n in range(2, min(rows, default=1) + 1) if fits(count, n) and all(size % n == 0 for size in rows)]
-    found = whole or parts
-    return (found[0], bool(whole)) if len(found) == 1 else (1, False)
+    count = step.runs / forward.runs
+    parts = [times for times in range(1, min(rows, default=1) + 1) if all(size % times == 0 for size in rows)]
+    if not forward.flops or not step.flops:
+        found = [times for times in parts if times > 1 and fits(count, times)]
+        return (found[0] if len(found) == 1 else 1), 1
+    work = step.flops / forward.flops
+    whole = [times for times in range(1, step.runs + 1) if fits(work, times)]
+    return min(parts, key=lambda times: abs(log(count / work / times))), whole[0] if len(whole) == 1 else 1
 
 
 def _quantised(sight: Sight) -> tuple[str, ...]:

@@ -178,7 +178,8 @@ def within(
             return LeafRecord(path, error, 0.0, signal, "differs", seen)
         most = inf if f"/{path}".endswith(endings) else vacuous
         start = real(began[path]) if began and path in began else None
-        failure, detail = explain(saw, is_, MULTIPLE * by, error, signal, name, most, start)
+        step = norm(changes[path]) if changes and path in changes else 0.0 if start is None else norm(is_ - start)
+        failure, detail = explain(saw, is_, MULTIPLE * by, error, signal, name, most, start, step)
         return LeafRecord(path, error, allowed, signal, failure, detail)
 
     return judge_leaf
@@ -193,9 +194,12 @@ def explain(
     name: str,
     vacuous: float,
     start: np.ndarray | None = None,
+    step: float = 0.0,
 ) -> tuple[Failure | None, str]:
     """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum, or of what
-    was added at a wrong rate; a part that is wrong at what a device makes of its own place."""
+    was added at a wrong rate; a part that is wrong at what a device makes of its own place. (Not of what is off by no
+    more than the length of a ``step``: Adam's first ones show little but signs.)
+    """
     allowed = norm(bound)
     share = ratio(allowed, signal)
     if isfinite(allowed) and error > allowed:
@@ -210,7 +214,8 @@ def explain(
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
-            cause = place(saw, is_, bound) or "by more than rounding explains, in whatever order"
+            where = place(saw, is_, bound) if error > 2 * step else ""
+            cause = where or "by more than rounding explains, in whatever order"
         return "exceeds", f"differs from {name}: {cause}"
     if not (isfinite(allowed) and share <= vacuous):
         cause = (
@@ -222,9 +227,13 @@ def explain(
 
 
 def multiple(saw: np.ndarray, is_: np.ndarray, error: float) -> float:
-    """How many times the other an array is; 0 where it is no such multiple, to a tenth of their difference."""
+    """How many times the other an array is, in as many digits as are known; 0 where it is no such multiple, to a tenth
+    of their difference."""
     factor = float(np.vdot(is_, saw)) / norm(is_) ** 2 if is_.any() else 0.0
-    return factor if abs(factor - 1) > 1e-5 and norm(saw - factor * is_) < error / 10 else 0.0
+    rest = norm(saw - factor * is_)
+    if abs(factor - 1) <= 1e-5 or rest >= error / 10:
+        return 0.0
+    return float(f"{factor:.7g}" if rest < error / 1000 else f"{factor:.3g}")
 
 
 def common_cause(factor: float) -> str:

@@ -61,7 +61,7 @@ def alike(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
     bound = lengths(allowed)
     if not saw.any() or (lengths(saw - saw[0]) > bound).any() or (lengths(is_ - is_[0])[1:] <= 2 * bound[1:]).any():
         return ""
-    return "all are alike, where truth's are not"
+    return "all are alike, and should not be"
 
 
 def scaled(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
@@ -70,10 +70,10 @@ def scaled(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:
     if is_[0].size == 1 or not ((lengths(is_) > bound) & (lengths(saw) > bound)).all():
         return ""
     times = (saw * is_).reshape(len(is_), -1).sum(1) / lengths(is_) ** 2
-    rest = lengths(saw - times.reshape(-1, *[1] * (is_.ndim - 1)) * is_)
-    if (rest > bound).any() or np.ptp(times) < 1e-3:
+    rest, off = saw - times.reshape(-1, *[1] * (is_.ndim - 1)) * is_, saw - is_
+    if (lengths(rest) > bound).any() or np.linalg.norm(rest) > np.linalg.norm(off) / 100 or np.ptp(times) < 1e-3:
         return ""
-    return f"each is truth's times a number of its own: {shown([f'{each:.4g}' for each in times], 8)}"
+    return f"each is what it should be times a number of its own: {shown([f'{each:.4g}' for each in times], 8)}"
 
 
 def some(saw: np.ndarray, is_: np.ndarray, allowed: np.ndarray) -> str:

@@ -3,7 +3,8 @@
 A part of a field is replaced by that of another batch, on the mesh and on one device, and what that changes in the
 first step's loss, and in what the step leaves, is compared: for two other batches, as one vector, for one number may be
 alike by chance. Examples that a mesh drops change nothing there; those of a device that has another weight, as by a
-mean of means, change so many times as much. Asked only of a step that is off: a healthy one costs nothing.
+mean of means, change so many times as much. A mask changes what all others count, and stays as it is. Asked only of a
+step that is off: a healthy one costs nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +77,12 @@ def told(subject: Subject) -> Iterator[str]:
     first, *others = (dict(leaves(batch)) for batch in subject.host_batches)
     usual = [stepped(trainer, start, first) for trainer in trainers]
     alike: dict[tuple[str, ...], list[str]] = {}
-    for parts in divided(first, dict(leaves(canonical(subject.batches[0], "shard_batch")))):
+    asked = {
+        path: value
+        for path, value in first.items()
+        if path != subject.case.contract.mask and np.asarray(value).dtype != bool
+    }
+    for parts in divided(asked, dict(leaves(canonical(subject.batches[0], "shard_batch")))):
         value = first[parts.field]
         values = [other[parts.field] for other in others if np.shape(other[parts.field]) == np.shape(value)]
         changed = []

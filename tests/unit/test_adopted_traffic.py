@@ -190,14 +190,17 @@ def test_running_statistics_are_told_from_metrics():
 @pytest.mark.parametrize(
     ("shape", "spec", "by_device", "runs", "flops", "again", "times"),
     [
-        ((64, 3), ("data",), False, 44, 110, False, (4, False)),
-        ((8, 8, 3), ("data",), True, 44, 110, False, (4, False)),
-        ((64, 3), ("data",), False, 30, 150, True, (2, False)),
-        ((64, 3), ("data",), False, 14, 140, True, (1, False)),
-        ((64, 3), ("data",), False, 22, 220, False, (2, True)),
-        ((24, 3), ("data",), False, 22, 220, False, (2, True)),
-        ((64, 3), ("data",), False, 22, None, False, (2, False)),
-        ((64, 3), ("data",), False, 11, 110, False, (1, False)),
+        ((64, 3), ("data",), False, 44, 110, False, (4, 1)),
+        ((64, 3), ("data",), False, 44, None, False, (4, 1)),
+        ((8, 8, 3), ("data",), True, 44, 110, False, (4, 1)),
+        ((64, 3), ("data",), False, 30, 150, True, (2, 1)),
+        ((64, 3), ("data",), False, 48, 120, True, (4, 1)),
+        ((64, 3), ("data",), False, 14, 140, True, (1, 1)),
+        ((64, 3), ("data",), False, 22, 220, False, (1, 2)),
+        ((24, 3), ("data",), False, 22, 220, False, (1, 2)),
+        ((64, 3), ("data",), False, 44, 220, False, (2, 2)),
+        ((64, 3), ("data",), False, 22, None, False, (2, 1)),
+        ((64, 3), ("data",), False, 11, 110, False, (1, 1)),
     ],
 )
 def test_microbatches_and_evaluations_are_known_by_their_products(shape, spec, by_device, runs, flops, again, times):

@@ -24,10 +24,10 @@ def but(where, values):
             np.roll(TRUTH, 8, 0),
             "of its 8 equal parts in dimension 0 8 have changed places: part 0 holds what part 7 sh",
         ),
-        (np.tile(TRUTH[:8], (8, 1)), "of its 8 equal parts in dimension 0 all are alike, where truth's are not"),
+        (np.tile(TRUTH[:8], (8, 1)), "of its 8 equal parts in dimension 0 all are alike, and should not be"),
         (
             TRUTH * np.repeat([1, 2, 3, 4], 2),
-            "of its 4 equal parts in dimension 1 each is truth's times a number of its own: 1, 2, 3, 4",
+            "of its 4 equal parts in dimension 1 each is what it should be times a number of its own: 1, 2, 3, 4",
         ),
         (but(slice(8, None), 0), "in dimension 0 (of 0 to 63) it is 0 at 8 to 63, and right elsewhere"),
         (but(slice(8, None), 1), "in dimension 0 (of 0 to 63) it is wrong at 8 to 63, and right elsewhere"),

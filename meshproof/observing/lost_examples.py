@@ -23,7 +23,7 @@ from meshproof.observing.alone import on_one_device
 from meshproof.observing.members import canonical, state_and_metrics
 from meshproof.observing.probes import place, step_of
 from meshproof.observing.seen import NotExercised, NotSupported, Seen, Unseen
-from meshproof.observing.single_device_truth import SingleDevice
+from meshproof.observing.single_device_truth import LARGE, SingleDevice
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import Training
 
@@ -59,6 +59,8 @@ def observe_lost_examples(subject: Subject, training: Training, alone: SingleDev
         return NotSupported("it is asked of trainers that draw nothing, and have their own run on one device for truth")
     if jax.process_count() > 1:
         return NotExercised("over several processes this is not looked at")
+    if sum(map(np.size, steps[0].parameters.values())) > LARGE:
+        return NotExercised("of so many parameters hundreds of steps take too long")
     saw, is_, by, zero = steps[0], truth.value.steps[0], truth.rounding.steps[0], cancelled(truth)
     verdicts = (
         judge_loss(saw.loss, is_.loss, by.loss),
@@ -88,21 +90,20 @@ def told(subject: Subject) -> Iterator[str]:
         changed = []
         for marks in parts.marks if values else ():
             batches = [first | {parts.field: replaced(value, each, parts.dimension, marks)} for each in values]
-            changed.append([[stepped(trainer, start, batch) for batch in batches] for trainer in trainers])
+            changed.append([moved(*each, start, batches) for each in zip(trainers, usual, strict=True)])
         for what, whole in usual[1].items():
-            by = [
-                [
-                    np.concatenate([left[what] - before[what] for left in of])
-                    for of, before in zip(each, usual, strict=True)
-                ]
-                for each in changed
-            ]
-            if said := counted([weight(mesh, one, SEEN * norm(whole)) for mesh, one in by]):
+            if said := counted([weight(mesh[what], one[what], SEEN * norm(whole)) for mesh, one in changed]):
                 where = "" if said == NOT_AT_ALL else f"of {parts.called} in dimension {parts.dimension} "
                 alike.setdefault((what, where, said), []).append(parts.field)
                 break
     for (what, where, said), fields in alike.items():
         yield f"in {what}, {where}of {' and '.join(dict.fromkeys(fields))}, count: {said}"
+
+
+def moved(trainer: Any, usual: Left, start: Leaves, batches: list[Leaves]) -> Left:
+    """What these batches change of what a first step usually leaves, one behind the other."""
+    left = [stepped(trainer, start, batch) for batch in batches]
+    return {what: np.concatenate([each[what] - before for each in left]) for what, before in usual.items()}
 
 
 def stepped(trainer: Any, start: Leaves, batch: Leaves) -> Left:

@@ -26,9 +26,10 @@ NARROW = [case for case in DERIVED if case.contract.compute_dtype == "bfloat16"]
 
 
 def promising(case, single_device=None, **promises):
-    """The case, with another contract."""
-    contract = replace(case.contract, **promises)
-    strategy = SimpleNamespace(network=case.strategy.network, contract=contract, single_device=single_device)
+    """The case, with another contract, and its truth, unless its own run on one device is that."""
+    contract, truth = replace(case.contract, **promises), None if single_device else case.strategy.truth
+    network = case.strategy.network
+    strategy = SimpleNamespace(network=network, contract=contract, truth=truth, single_device=single_device)
     return Case(case.id, strategy, case.mesh, case.target)
 
 

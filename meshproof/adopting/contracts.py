@@ -164,7 +164,10 @@ def repetitions(sight: Sight) -> tuple[int, int]:
         return (found[0] if len(found) == 1 else 1), 1
     work = step.flops / forward.flops
     whole = [times for times in range(1, step.runs + 1) if fits(work, times)]
-    return min(parts, key=lambda times: abs(log(count / work / times))), whole[0] if len(whole) == 1 else 1
+    passes = whole[0] if len(whole) == 1 else 1
+    most = (MOST + step.rematerialises) * passes
+    found = [times for times in parts if LEAST * passes * times < count <= most * times]
+    return min(found, key=lambda times: abs(log(count / work / times)), default=1), passes
 
 
 def _quantised(sight: Sight) -> tuple[str, ...]:

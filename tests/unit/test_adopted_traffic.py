@@ -201,6 +201,7 @@ def test_running_statistics_are_told_from_metrics():
         ((64, 3), ("data",), False, 44, 220, False, (2, 2)),
         ((64, 3), ("data",), False, 22, None, False, (2, 1)),
         ((64, 3), ("data",), False, 11, 110, False, (1, 1)),
+        ((64, 3), ("data",), False, 12, 84, False, (1, 1)),
     ],
 )
 def test_microbatches_and_evaluations_are_known_by_their_products(shape, spec, by_device, runs, flops, again, times):

@@ -13,6 +13,7 @@ SIZES = {
     "gpt2-124m": f"{REFERENCE}.sizes.gpt2_124m",
     "gpt2-124m-padded": f"{REFERENCE}.sizes.gpt2_124m_padded",
     "gpt2-xl-1.5b": f"{REFERENCE}.sizes.gpt2_xl_1_5b",
+    "gpt2-xl-1.5b-padded": f"{REFERENCE}.sizes.gpt2_xl_1_5b_padded",
 }
 """In order of the bytes that a step needs; ``book`` is every case that the suites judge."""
 

@@ -9,7 +9,7 @@ from meshproof.cases import Case, load_cases
 
 from ..sizes import SIZES
 
-PEERS = ("tiny", "small", "gpt2-124m", "gpt2-124m-padded", "gpt2-xl-1.5b")
+PEERS = ("tiny", "small", "gpt2-124m", "gpt2-124m-padded", "gpt2-xl-1.5b", "gpt2-xl-1.5b-padded")
 """The sizes that have a transformer."""
 
 WITH_ADAM = "gpt2-124m"

@@ -57,12 +57,24 @@ class Baseline:
         """The factor by which one more run of the same code may differ from these."""
         return wandering([{name: each.sample.seconds for name, each in run.benchmarks.items()} for run in self.runs])
 
+    @cached_property
+    def wander_on_device(self) -> float | None:
+        """The same of the seconds in which a device is busy; ``None`` where no benchmark has them in each run."""
+        busy = [
+            {name: [seconds] for name, each in run.benchmarks.items() if (seconds := each.device_seconds)}
+            for run in self.runs
+        ]
+        known = set.intersection(*map(set, busy))
+        return wandering([{name: run[name] for name in sorted(known)} for run in busy]) if known else None
+
     @property
     def reach(self) -> str:
         """Its number of runs, and how slow a later run must be to be called slower."""
         if len(self.runs) == 1:
             return "(1 run). It gives false alarms: how much runs of the same code differ is not known; promote three."
-        return f"({len(self.runs)} runs). Slower means more than {self.wander * (1 + THRESHOLD):.2f}× its time."
+        least, busy = self.wander * (1 + THRESHOLD), self.wander_on_device
+        on_device = f", or {busy * (1 + THRESHOLD):.2f}× that of a device" if busy else ""
+        return f"({len(self.runs)} runs). Slower means more than {least:.2f}× its time{on_device}."
 
     @property
     def names(self) -> list[str]:
@@ -72,7 +84,9 @@ class Baseline:
     def compare(self, new: Mapping[str, Benchmark], threshold: float = THRESHOLD) -> list[Comparison]:
         """Every benchmark of the run, in its order, then those that only the baseline has."""
         found = [
-            compare(old, benchmark, threshold, self.wander) if (old := self.of(name)) else Comparison(name, "new")
+            compare(old, benchmark, threshold, self.wander, self.wander_on_device or 1.0)
+            if (old := self.of(name))
+            else Comparison(name, "new")
             for name, benchmark in new.items()
         ]
         return [*found, *(Comparison(name, "missing") for name in self.names if name not in new)]

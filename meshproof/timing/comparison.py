@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from meshproof.timing.ratios import THRESHOLD, Ratio, Sample, SampleError, Verdict, compare_runs, drift
+from meshproof.timing.ratios import (
+    THRESHOLD,
+    Ratio,
+    Sample,
+    SampleError,
+    Verdict,
+    compare_runs,
+    compare_single,
+    drift,
+)
 from meshproof.timing.runs import Benchmark
 
 Outcome = Literal[
@@ -37,8 +46,9 @@ changed small programs by 33.3 to 33.7 million.
 class Comparison:
     """The outcome of one benchmark.
 
-    ``ratio`` is new over old time. ``verdict`` is what it says of the time, even if something else decided the outcome.
-    ``machine`` is the least and the greatest ratio of the witnesses.
+    ``ratio`` is new over old time, ``on_device`` the same of the seconds in which a device is busy, where both are
+    known. ``verdict`` is what they say, even if something else decided the outcome: *slower* if either does, else that
+    of the time. ``machine`` is the least and the greatest ratio of the witnesses.
     """
 
     name: str
@@ -48,6 +58,7 @@ class Comparison:
     seconds: tuple[float, float] | None = None
     machine: tuple[float, float] | None = None
     verdict: Verdict | None = None
+    on_device: Ratio | None = None
 
     @property
     def failed(self) -> bool:
@@ -58,9 +69,16 @@ class Comparison:
         return f"{self.name}: {self.outcome}: {'; '.join(self.details)}".removesuffix(": ")
 
 
-def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHOLD, wander: float = 1.0) -> Comparison:
+def compare(
+    old: Sequence[Benchmark],
+    new: Benchmark,
+    threshold: float = THRESHOLD,
+    wander: float = 1.0,
+    wander_on_device: float = 1.0,
+) -> Comparison:
     """One benchmark against all runs of its baseline: *refused* if its identity differs, *changed* if a fact does, else
-    the verdict on its time. ``wander`` is the factor by which runs of the same code may differ.
+    the verdict on its time. ``wander`` is the factor by which runs of the same code may differ, ``wander_on_device``
+    that of the seconds in which a device is busy.
     """
     if odd := list(differences(old[0].identity, new.identity)):
         advice = "times of different things are not compared; compare with a run like this one, or promote this one"
@@ -73,15 +91,23 @@ def compare(old: Sequence[Benchmark], new: Benchmark, threshold: float = THRESHO
         return Comparison(new.name, "refused", (str(error),))
     seconds = (median(second for each in old for second in each.sample.seconds), median(new.sample.seconds))
     changed = list(changed_facts(new.identity, old[0].facts, new.facts))
+    busy = [each.device_seconds for each in old if each.device_seconds]
+    on_device = compare_single(busy, new.device_seconds, wander_on_device) if busy and new.device_seconds else None
     verdict = ratio.verdict(threshold)
     details = [f"{line} in its facts" for line in changed]
     if verdict == "slower":
         details.append(f"was {seconds[0]:.4g} s, is {seconds[1]:.4g} s: {ratio}")
-        if len(old) == 1:
-            details.append(ALONE)
-    return Comparison(
-        new.name, "changed" if changed else verdict, tuple(details), ratio, seconds, (min(moved), max(moved)), verdict
-    )
+    if on_device and on_device.verdict(threshold) == "slower":
+        verdict = "slower"
+        was_busy, is_busy = f"{median(busy):.4g} s", f"{new.device_seconds:.4g} s"
+        details.append(f"a device was busy for {was_busy} of each call, is for {is_busy}: {on_device}")
+    if verdict == "cannot tell" and new.busy is not None and not new.device_bound:
+        details.append(f"a device is busy for {new.busy:.0%} of it, and waits for the host: a larger --size tells more")
+    if verdict == "slower" and len(old) == 1:
+        details.append(ALONE)
+    machine = min(moved), max(moved)
+    outcome = "changed" if changed else verdict
+    return Comparison(new.name, outcome, tuple(details), ratio, seconds, machine, verdict, on_device)
 
 
 def _samples(benchmarks: Sequence[Benchmark]) -> list[Sample]:

@@ -75,8 +75,12 @@ def compare_runs(old: Sequence[Sample], new: Sample, wander: float = 1.0) -> Rat
     """
     if not old:
         raise SampleError("there is no old run to compare with")
-    ratio = span([_compare(sample, new) for sample in old])
-    return Ratio(ratio.guess, min(ratio.low, ratio.guess / wander), max(ratio.high, ratio.guess * wander))
+    return _widened(span([_compare(sample, new) for sample in old]), wander)
+
+
+def compare_single(old: Sequence[float], new: float, wander: float = 1.0) -> Ratio:
+    """The ratio of what each of several runs measured once: it spans those over each old one, and ``wander``."""
+    return _widened(span([Ratio(new / each, new / each, new / each) for each in old]), wander)
 
 
 def wandering(runs: Sequence[Mapping[str, Sequence[float]]]) -> float:
@@ -140,6 +144,10 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
         raise SampleError(f"{len(values)} values; expected {ROUNDS} or more")
     ordered, outside = sorted(values), _outside(len(values))
     return median(ordered), ordered[outside], ordered[-1 - outside]
+
+
+def _widened(ratio: Ratio, wander: float) -> Ratio:
+    return Ratio(ratio.guess, min(ratio.low, ratio.guess / wander), max(ratio.high, ratio.guess * wander))
 
 
 def _compare(old: Sample, new: Sample) -> Ratio:

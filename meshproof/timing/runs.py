@@ -47,10 +47,20 @@ class Benchmark:
         return {key: self.identity[key] for key in BASELINE if key in self.identity}
 
     @property
+    def device_seconds(self) -> float | None:
+        """For how long the busiest device was busy in a call, as a trace of one window says; ``None`` is unknown."""
+        return self.measured.get("device_seconds")
+
+    @property
+    def busy(self) -> float | None:
+        """The share of the time in which it was busy."""
+        calls, whole = self.identity.get("steps_per_window", 1), median(self.sample.seconds)
+        return None if self.device_seconds is None else self.device_seconds * calls / whole
+
+    @property
     def device_bound(self) -> bool:
         """Whether a device was busy for all but `THRESHOLD` of the time: then a slow host does not matter."""
-        busy, calls = self.measured.get("device_seconds"), self.identity.get("steps_per_window", 1)
-        return busy is not None and busy * calls >= (1 - THRESHOLD) * median(self.sample.seconds)
+        return self.busy is not None and self.busy >= 1 - THRESHOLD
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> Benchmark:

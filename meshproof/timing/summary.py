@@ -35,11 +35,15 @@ def write_comparisons(comparisons: Sequence[Comparison], write: Callable[[str], 
     for heading in ("was", "is", "machine", "ratio"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
+    by_device = any(comparison.on_device for comparison in comparisons)
+    if by_device:
+        table.add_column("on a device", justify="right", no_wrap=True)
     for comparison in comparisons:
         was, now = (f"{seconds:.4g} s" for seconds in comparison.seconds) if comparison.seconds else ("–", "–")
         machine = "{:.2f}–{:.2f}×".format(*comparison.machine) if comparison.machine else "–"
         name, ratio = comparison.name.rpartition("::")[2], str(comparison.ratio or "–")
-        table.add_row(*map(Text, (name, was, now, machine, ratio, comparison.outcome)))
+        on_device = [str(comparison.on_device or "–")] if by_device else []
+        table.add_row(*map(Text, (name, was, now, machine, ratio, comparison.outcome, *on_device)))
     write(_text(table))
     for comparison in comparisons:
         if comparison.details:

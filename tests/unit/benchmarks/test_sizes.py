@@ -23,6 +23,7 @@ PARAMETERS = {
     "gpt2-124m": 124_439_808 - 12 * 768,
     "gpt2-124m-padded": 124_439_808 - 12 * 768 + 47 * 768,
     "gpt2-xl-1.5b": 1_557_611_200 - 48 * 1600,
+    "gpt2-xl-1.5b-padded": 1_557_611_200 - 48 * 1600 + 47 * 1600,
     "mlp-8192": 784 * 8192 + 2 * 8192 * 8192 + 8192 * 10 + 3 * 8192 + 10,
 }
 """Of the original GPT-2 (124M, XL) without the biases of the keys; and by hand."""

@@ -59,6 +59,9 @@ def plan(
         str | None, typer.Option(help="adam (two moments, the default), momentum (one) or sgd (none).")
     ] = None,
     memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
+    mfu: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of its peak what one device reaches, as measured. Default: all.")
+    ] = 1.0,
     network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
     against: Annotated[
         Path | None,
@@ -149,7 +152,7 @@ def plan(
                 f"give --batch-tokens, the {model.unit}s of a whole step, such as 4e6: {model.name} has none"
             )
         batch = whole("--batch-tokens", own if batch_tokens is None else batch_tokens, 1, "4e6")
-        planned = answer(Question(model, chip, chips, batch, kept))
+        planned = answer(Question(model, chip, chips, batch, kept, mfu))
         told = (
             document(planned)
             | ({"read": read} if read else {})

@@ -41,7 +41,7 @@ def state_bytes(question: Question, layout: Layout) -> float:
 def needed_tokens(question: Question, layout: Layout) -> float:
     """Tokens a device that the data axis of a layout needs to hide what it moves: C/W over its links."""
     way = way_of(layout, "data", question.chip)
-    return rooflines.tokens_per_chip(question.peak, way.bandwidth, way.axes)
+    return rooflines.tokens_per_chip(question.reached, way.bandwidth, way.axes)
 
 
 def decision_path(question: Question, plans: Sequence[Plan]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def mixed(question: Question) -> str:
     """What FSDP and tensor parallelism need together, by the book's formulas."""
     model, chip = question.model, question.chip
     M_X, M_Y = max(1, chip.axes - 1), 1
-    figures = (question.peak, chip.link_bandwidth)
+    figures = (question.reached, chip.link_bandwidth)
     tokens = question.batch / question.devices
     needed = rooflines.tokens_per_chip_with_tensors(model.d_ff, *figures, M_X, M_Y)
     shards = rooflines.most_tensor_shards(model.d_ff, *figures, M_Y)

@@ -181,14 +181,17 @@ def peak_of(chip: Chip, precision: Precision) -> float:
     return chip.flops * (precision.share_on_gpu if chip.axes == 1 else 1)
 
 
-def plan_of(model: Model, layout: Layout, batch: int, chip: Chip, precision: Precision) -> Plan:
-    """A layout with its memory and its times. Products take at least as long as their weights from memory."""
+def plan_of(model: Model, layout: Layout, batch: int, chip: Chip, precision: Precision, mfu: float = 1.0) -> Plan:
+    """A layout with its memory and its times, where a device reaches this share of its peak.
+
+    Products take at least as long as their weights from memory.
+    """
     flops = model.step_flops(batch)
     peak = peak_of(chip, precision)
     efficiency = pipelining.efficiency(layout.pipeline, layout.microbatches)
     done = flops * rooflines.recomputed_flops(1, 1) / rooflines.train_flops(1, 1) if layout.recomputes else flops
     read = READ * layout.microbatches * stage_parameters(model, layout) * precision.moved / chip.memory_bandwidth
-    math = max(rooflines.training_seconds(done, layout.devices, peak), read) / efficiency
+    math = max(rooflines.training_seconds(done, layout.devices, peak, mfu), read) / efficiency
     traffic = tuple(traffic_of(model, layout, batch, chip, precision, efficiency))
     memory = memory_of(model, layout, batch, precision)
     return Plan(layout, memory, math, traffic, efficiency, flops, peak)

@@ -60,6 +60,7 @@ def document(planned: Planned) -> dict[str, Any]:
             "memory": question.chip.memory,
             "usable_memory": question.usable,
             "peak_flops": question.peak,
+            "mfu": question.mfu,
             "linked": question.chip.linked,
             "source": question.chip.source,
         },

@@ -65,7 +65,8 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
 def of_device(hardware: Mapping[str, Any]) -> str:
     """What one device has."""
     usable = f"{size(hardware['usable_memory'])} of {size(hardware['memory'])}"
-    return f"{usable} can be used, {hardware['peak_flops']:.4g} FLOP/s"
+    peak = f"{hardware['peak_flops']:.4g} FLOP/s"
+    return f"{usable} can be used, {peak}; products at {100 * hardware['mfu']:.3g}% of it (--mfu)"
 
 
 def of_pipeline(pipeline: Mapping[str, Any]) -> str:

@@ -22,15 +22,24 @@ MOST_DEVICES = 1 << 20
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be planned: ``batch`` in tokens (or images) of a whole step, on ``chips`` chips."""
+    """What is to be planned: ``batch`` in tokens (or images) of a whole step, on ``chips`` chips.
+
+    ``mfu`` is the share of its peak that a device reaches on its own.
+    """
 
     model: Model
     chip: Chip
     chips: int
     batch: int
     precision: Precision
+    mfu: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.mfu <= 1:
+            raise PlanError(
+                f"--mfu {self.mfu:g}: expected a share above 0 and up to 1, such as 0.45, as `pytest benchmarks/` "
+                f"measures of a step on one device"
+            )
         if self.chips < 1 or self.batch < 1:
             raise PlanError(f"--chips {self.chips}, --batch-tokens {self.batch}: expected both above 0")
         if self.model.length and self.batch % self.model.length:
@@ -57,9 +66,14 @@ class Question:
         """Operations per second of a device in this precision."""
         return peak_of(self.chip, self.precision)
 
+    @property
+    def reached(self) -> float:
+        """Of these, as many as a device reaches."""
+        return self.mfu * self.peak
+
     def plan(self, layout: Layout) -> Plan:
         """One layout, reckoned."""
-        return plan_of(self.model, layout, self.batch, self.chip, self.precision)
+        return plan_of(self.model, layout, self.batch, self.chip, self.precision, self.mfu)
 
     @property
     def usable(self) -> float:

@@ -66,7 +66,7 @@ def test_what_is_printed_is_all_there():
     text = invoke(*FLAGSHIP).stdout
     for part in (
         "the model: 1.75e+11 parameters, 4,000,000 tokens a step, mixed, on 1,024 × v5p",
-        "a device: 91.8 GB of 102 GB can be used, 4.59e+14 FLOP/s",
+        "a device: 91.8 GB of 102 GB can be used, 4.59e+14 FLOP/s; products at 100% of it (--mfu)",
         *("Memory of a device, by strategy", "A step, by strategy", "The best meshes", "What more would buy"),
         *("2 × the batch", "4 × the batch", "2 × the chips", "4 × the chips", "The best pipeline: "),
         "Does it fit on one device? No: parameters, gradients and moments take 2.8 TB, 91.8 GB can be used.",
@@ -117,6 +117,7 @@ def test_json_and_text_agree(told):
             "--precision fp8: expected one of mixed, bfloat16",
         ),
         ("--config llama-70b --network dsl --hardware h100 --chips 8", "--network 'dsl' is no link that is known here"),
+        ("--config llama-70b --mfu 45 --hardware h100 --chips 8", "--mfu 45: expected a share above 0 and up to 1"),
         ("--config llama-70b --memory-gb 0 --hardware h100 --chips 8", "--memory-gb 0: expected a size above 0"),
         ("--config llama-70b --hardware h100 --chips 7", "no mesh of 7 devices splits a batch of 512 sequences"),
         (

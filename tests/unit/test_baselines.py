@@ -1,7 +1,6 @@
 """A baseline is what was promoted: never a run that failed, never a slower one unseen, never another machine's."""
 
 import json
-import re
 from contextlib import nullcontext
 
 import pytest
@@ -11,10 +10,8 @@ from meshproof.cli import app
 from meshproof.timing.baselines import ACCEPTABLE, choose, promote, read_baseline, read_baselines
 from meshproof.timing.comparison import ALONE, compare
 from meshproof.timing.runs import Benchmark, RunError
-from meshproof.timing.summary import write_comparisons
 from tests.timings import FACTS, IDENTITY, entry, run, save
 
-STEPS = {"steps_per_window": 10}
 A, B, RENAMED = (f"test_toy.py::test_time[{name}]" for name in ("a", "b", "renamed"))
 
 
@@ -191,44 +188,6 @@ def test_two_baselines_of_one_machine_are_an_error(folder):
     (folder / "a-copy.json").write_bytes(path.read_bytes())
     with pytest.raises(RunError, match=r"a-copy.json and \S+some-cpu.json are all of this machine: remove"):
         choose(read_baselines(folder), read_baseline(path).machine)
-
-
-def test_a_busy_host_slows_no_busy_device():
-    """Where the device worked all the time, witnesses of the host excuse nothing; where it waited, they do."""
-
-    def outcome(busy):
-        measured = {"device_seconds": busy}
-        old, new = (
-            Benchmark.parse(entry(A, 0.1 * factor, seed=1, witness=0.01 * factor, measured=measured, identity=STEPS))
-            for factor in (1, 1.3)
-        )
-        return compare([old], new).outcome
-
-    assert (outcome(0.013), outcome(0.005), outcome(None)) == ("slower", "cannot tell", "cannot tell")
-
-
-def on_device(seconds, busy, seed=0):
-    """A benchmark of ten calls a round, in each of which a device was so long busy."""
-    return entry(A, seconds, seed=seed, identity=STEPS, measured={"device_seconds": busy})
-
-
-@pytest.mark.parametrize(
-    ("busy", "outcome"), [(0.0052, "slower"), (0.00405, "cannot tell"), (0.003, "cannot tell"), (None, "cannot tell")]
-)
-def test_a_device_that_is_busy_for_longer_is_slower(tmp_path, busy, outcome):
-    """Where runs differ by the host so much that their times tell nothing, a trace of the device still tells."""
-    made = [on_device(0.1, 0.004, 1), on_device(0.13, 0.00401, 2), on_device(0.16, 0.00399, 3)]
-    runs = [save(tmp_path / f"{number}.json", each) for number, each in enumerate(made)]
-    path = promote(runs, tmp_path / "baselines")
-    assert re.search(r"more than \d+\.\d\d× its time, or 1\.\d\d× that of a device", read_baseline(path).reach)
-    found = judged(tmp_path / "baselines", on_device(0.12, busy, seed=4))[A]
-    assert found.outcome == outcome and (found.on_device is None) == (busy is None)
-    told = "a device was busy for 0.004 s of each call, is for 0.0052 s: 1.30× ["
-    assert (told in str(found)) == (outcome == "slower")
-    assert ("busy for 34% of it, and waits for the host: a larger --size" in str(found)) == (busy == 0.00405)
-    lines = []
-    write_comparisons([found], lines.append, "")
-    assert ("on a device" in lines[0]) == (busy is not None)
 
 
 @pytest.mark.parametrize("problems", [{A: "failed in call"}, {"the run": "did not finish (interrupted)"}])

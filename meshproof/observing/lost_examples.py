@@ -22,10 +22,14 @@ from meshproof.measures.trajectories import cancelled
 from meshproof.observing.alone import on_one_device
 from meshproof.observing.members import canonical, state_and_metrics
 from meshproof.observing.probes import place, step_of
+from meshproof.observing.rearranged import rearranged
 from meshproof.observing.seen import NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.single_device_truth import LARGE, SingleDevice
 from meshproof.observing.subject import Subject
 from meshproof.observing.training import Training
+
+COMPARED = 3
+"""Of how many batches the losses are compared with those of rearranged ones."""
 
 MOST = 8
 """The largest number of parts in which a dimension is looked at."""
@@ -78,13 +82,14 @@ def told(subject: Subject) -> Iterator[str]:
     start = subject.host(subject.tree("parameters", subject.fresh()))
     first, *others = (dict(leaves(batch)) for batch in subject.host_batches)
     usual = [stepped(trainer, start, first) for trainer in trainers]
+    placed = dict(leaves(canonical(subject.batches[0], "shard_batch")))
     alike: dict[tuple[str, ...], list[str]] = {}
     asked = {
         path: value
         for path, value in first.items()
         if path != subject.case.contract.mask and np.asarray(value).dtype != bool
     }
-    for parts in divided(asked, dict(leaves(canonical(subject.batches[0], "shard_batch")))):
+    for parts in divided(asked, placed):
         value = first[parts.field]
         values = [other[parts.field] for other in others if np.shape(other[parts.field]) == np.shape(value)]
         changed = []
@@ -98,6 +103,19 @@ def told(subject: Subject) -> Iterator[str]:
                 break
     for (what, where, said), fields in alike.items():
         yield f"in {what}, {where}of {' and '.join(dict.fromkeys(fields))}, count: {said}"
+    held = dict(leaves(subject.tree("parameters", subject.fresh())))
+    batches = [first, *(batch for batch in others if shapes(batch) == shapes(first))][:COMPARED]
+    of_fields, of_parameters = (
+        {path: shard_counts(np.shape(value), on_mesh[path]) for path, value in on_host.items()}
+        for on_host, on_mesh in ((asked, placed), (start, held))
+    )
+    if arrangement := rearranged(*trainers, start, batches, of_fields, of_parameters):
+        yield f"the losses are those of one device with {arrangement}"
+
+
+def shapes(batch: Leaves) -> dict[str, tuple[int, ...]]:
+    """Of each field."""
+    return {path: np.shape(value) for path, value in batch.items()}
 
 
 def moved(trainer: Any, usual: Left, start: Leaves, batches: list[Leaves]) -> Left:
@@ -117,12 +135,10 @@ def stepped(trainer: Any, start: Leaves, batch: Leaves) -> Left:
 def divided(batch: Leaves, placed: dict[str, Any]) -> Iterator[Parts]:
     """Every field's split dimensions, in what a device has or several have, and in equal parts of what each has."""
     for field, value in batch.items():
-        shape, whole = np.shape(value), placed[field].shape
-        shard = placed[field].sharding.shard_shape(whole)
-        by_device = len(whole) > len(shape)
-        for dimension, size in enumerate(shape):
-            shards = whole[0] if by_device and not dimension else 1 if by_device else size // shard[dimension]
-            if shards == 1 or size % shards:
+        for dimension, (size, shards) in enumerate(
+            zip(np.shape(value), shard_counts(np.shape(value), placed[field]), strict=True)
+        ):
+            if shards == 1:
                 continue
             own, index = size // shards, np.arange(size)
             few, pieces = (next(n for n in range(MOST, 0, -1) if of % n == 0) for of in (shards, own))
@@ -132,6 +148,16 @@ def divided(batch: Leaves, placed: dict[str, Any]) -> Iterator[Parts]:
             if pieces > 1:
                 marks = tuple(index % own * pieces // own == at for at in range(pieces))
                 yield Parts(field, dimension, f"the {pieces} equal parts of each of {shards} shards", marks)
+
+
+def shard_counts(shape: tuple[int, ...], placed: Any) -> tuple[int, ...]:
+    """Into how many equal shards each dimension is split; what has a dimension of devices, in its first one."""
+    whole = placed.shape
+    if len(whole) > len(shape):
+        counts = [whole[0], *[1] * (len(shape) - 1)]
+    else:
+        counts = [size // own for size, own in zip(shape, placed.sharding.shard_shape(whole), strict=True)]
+    return tuple(count if size % count == 0 else 1 for size, count in zip(shape, counts, strict=True))
 
 
 def replaced(value: Any, other: Any, dimension: int, marks: np.ndarray) -> np.ndarray:

@@ -18,6 +18,12 @@ PARTS = {
         "in the loss of step 1, of the 8 equal parts of each of 8 shards in dimension 0 of x and y, count: ",
         "6 to 7 not at all$",
     ],
+    ("NUM-4", "labels_moved_by_a_row"): [
+        "  - the losses are those of one device with x moved by -1 in dimension 0, against the rest of the batch$",
+    ],
+    ("NUM-2", "gathered_in_reverse"): [
+        "  - the losses are those of one device with the shards of hidden and out in reverse order in dimension 0$",
+    ],
     ("NUM-3", "rate_times_devices"): [
         "what the step adds is 8 times what it adds in truth: its rate, or a factor of gradients"
     ],

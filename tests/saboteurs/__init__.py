@@ -38,6 +38,7 @@ from tests.saboteurs import (  # noqa: F401 - importing them plants their faults
     modifiers,
     narrower,
     numbers,
+    out_of_order,
     owners,
     pipelines,
     plateaus,

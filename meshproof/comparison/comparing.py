@@ -30,6 +30,7 @@ INTERFACES = "API-1"
 """The clause on deprecations: *changed*, not *regressed*, while the case still trains."""
 
 FAILING = ("failed", "expected-failure")
+FLAGS = {"xla_flags": "XLA_FLAGS", "libtpu_init_args": "LIBTPU_INIT_ARGS"}
 HARDWARE = ("platform", "device_kind", "device_count")
 
 Report = Mapping[str, Any]
@@ -76,6 +77,7 @@ def _facts(old: Report, new: Report) -> Iterator[Difference]:
     yield from compare_operations(old, new)
     yield from compare_programs(old, new)
     yield from _defaults(old["environment"], new["environment"])
+    yield from _flags(old["environment"], new["environment"])
     yield from _warnings(old, new)
     if not (old["run"]["warm"] or new["run"]["warm"]):
         yield from _compile_seconds([(olds[case], news[case]) for case in olds if case in news])
@@ -89,15 +91,20 @@ def _clauses(old: Report, new: Report, lacking: Set[str]) -> Iterator[Difference
 
 
 def _judgements(old: Report, new: Report, lacking: Set[str]) -> Iterator[Difference]:
-    olds, news = _judged(old), _judged(new)
+    olds, news = _tests(old), _tests(new)
     for clause, case in dict.fromkeys([*olds, *news]):
-        was, now = olds.get((clause, case)), news.get((clause, case))
+        tests = olds.get((clause, case), {}), news.get((clause, case), {})
+        was, now = (max(each.values(), key=_severity, default=None) for each in tests)
         if was is None or now is None:
             if case not in lacking or (now or was or {})["status"] in FAILING:
                 yield from _judged_once(clause, case, was, now)
             continue
-        change = _clause_change(was["status"], now["status"])
-        yield Difference(change, "clause", case, clause, was["status"], now["status"], now["message"])
+        broken = _broken(*tests)
+        change: Change = "regressed" if broken else _clause_change(was["status"], now["status"])
+        told = broken or now
+        yield Difference(change, "clause", case, clause, was["status"], told["status"], told["message"])
+        if change == "same" and (left := _no_longer(*tests)):
+            yield Difference("gone", "clause", case, clause, f"{left[0]} judged", "not judged", ", ".join(left))
         if was["margin"] is not None and now["margin"] is not None and now["status"] not in FAILING:
             moved = now["margin"] - was["margin"]
             change = "same" if abs(moved) <= ERODED else "changed" if moved > 0 else "improved"
@@ -105,15 +112,32 @@ def _judgements(old: Report, new: Report, lacking: Set[str]) -> Iterator[Differe
             yield Difference(change, "margin", case, clause, before, after)
 
 
-def _judged(report: Report) -> dict[tuple[str, str | None], dict[str, Any]]:
-    """The worst test of each clause and case."""
+def _tests(report: Report) -> dict[tuple[str, str | None], dict[str, Any]]:
+    """The tests of each clause and case, by their names."""
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
     for clause in report["clauses"]:
         for test in clause["tests"]:
-            known = found.setdefault((clause["id"], test["case"]), test)
-            if _severity(test) > _severity(known):
-                found[clause["id"], test["case"]] = test
+            found.setdefault((clause["id"], test["case"]), {})[test["id"]] = test
     return found
+
+
+def _broken(old: Mapping[str, Any], new: Mapping[str, Any]) -> Any | None:
+    """The first test that was proved and fails, though another of its clause failed before."""
+    return next(
+        (test for name, test in new.items() if name in old and old[name]["status"] == "proved" and _fails(test)), None
+    )
+
+
+def _no_longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The tests that were judged and are not, where fewer are: one that has another name is no loss."""
+    was, now = (
+        {name for name, test in each.items() if _fails(test) or test["status"] == "proved"} for each in (old, new)
+    )
+    return sorted(was - now) if len(now) < len(was) else []
+
+
+def _fails(test: Mapping[str, Any]) -> bool:
+    return test["status"] in FAILING
 
 
 def _severity(test: Mapping[str, Any]) -> tuple[int, float]:
@@ -155,6 +179,14 @@ def _defaults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differ
             yield Difference("changed", "defaults", None, name, str(olds[name]), told)
         else:
             yield Difference("same", "defaults", None, name, str(olds[name]), str(news[name]))
+
+
+def _flags(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    """What the compilers were told otherwise: numbers may differ by that alone."""
+    for name, variable in FLAGS.items():
+        was, now = (" ".join(sorted((stack.get(name) or "").split())) or "none" for stack in (old, new))
+        if was != now:
+            yield Difference("changed", "defaults", None, variable, was, now)
 
 
 def _warnings(old: Report, new: Report) -> Iterator[Difference]:

@@ -10,6 +10,7 @@ import pytest
 from meshproof.commands.compare import CLASSES, read_classes
 from meshproof.comparison.comparing import compare, same_implementation
 from meshproof.comparison.output import write_table
+from meshproof.files import check_apart
 from meshproof.report.document import ReportError, read_report
 
 NAME = "meshproof-comparison"
@@ -33,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     try:
         old = read_report(Path(path))
+        if written := config.getoption("conformance_report"):
+            check_apart({"--conformance-report": Path(written)}, [Path(path)])
         same_implementation(old["implementation"], config.getoption("impl"))
         config.pluginmanager.register(Compared(old, read_classes(classes or "regressed")), NAME)
     except (ReportError, ValueError) as error:

@@ -24,12 +24,11 @@ from meshproof.judging.records import Record, case_of, clause_of, record_of
 from meshproof.judging.truths import Truths
 from meshproof.observing.observation import Observation
 from meshproof.observing.process import Observer, Settings
-from meshproof.report.document import write_report
 from meshproof.run.compile_cache import open_cache, trim_cache, usual_cache
 from meshproof.run.progress import SignOfLife, forecast, standard_output
 from meshproof.run.recording import build_report, case_entry
 from meshproof.run.selection import Selection, read_selection
-from meshproof.run.summary import never_exercised, nothing_exercised, write_summary
+from meshproof.run.summary import keep_report, never_exercised, nothing_exercised, write_summary
 from meshproof.run.xdist_scheduler import ByStrategy
 from meshproof.targets.flags import flags_set
 
@@ -252,9 +251,9 @@ class Conformance:
                 terminalreporter.write_line("\n".join(idle), red=True, bold=True)
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             if path:
-                write_report(report, Path(path))
-        if path:
-            terminalreporter.write_line(f"report: {path}" if self.records else "no report: no clause was judged")
+                keep_report(report, Path(path), terminalreporter)
+        elif path:
+            terminalreporter.write_line("no report: no clause was judged")
 
     def report(self, exitstatus: int) -> dict[str, Any]:
         """The record of the run, with every case that any worker judged."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
 from meshproof.judging.records import Record
-from meshproof.report.document import SIGNS, count_statuses, describe_stack
+from meshproof.report.document import SIGNS, count_statuses, describe_stack, write_report
 from meshproof.run.unjudged import unjudged, unseen
 
 LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
@@ -39,6 +41,15 @@ def write_summary(
     idle = Counter(record.message for record in records if record.status == "not-exercised" and record.case)
     for reason, count in idle.items():
         terminal.write_line(f"NOT EXERCISED: {_tests(count)}: {reason or 'no reason given'}", yellow=True, bold=True)
+
+
+def keep_report(report: Mapping[str, Any], path: Path, terminal: Any) -> None:
+    """Write the report and say where. A run that judged, and cannot keep what it saw, ends with exit code 3."""
+    try:
+        write_report(report, path)
+    except OSError as error:
+        pytest.exit(f"--conformance-report {path}: {error.strerror}; the report is not written", 3)
+    terminal.write_line(f"report: {path}")
 
 
 def never_exercised(records: Iterable[Record], required: Iterable[str]) -> list[str]:

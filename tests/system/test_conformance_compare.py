@@ -54,5 +54,18 @@ def test_what_cannot_be_compared_is_refused_before_the_first_test(old, tmp_path)
     assert_refused(run_suites(*MINIMAL, "--conformance-compare", damaged), "this is not JSON, or not all of it")
     assert_refused(run_suites("--conformance-compare", old), "tests.implementations.minimal", "two implementations")
     assert_refused(run_suites(*MINIMAL, "--fail-on", "changed"), "there is nothing to compare")
+    kept = old.read_bytes()
+    options = ("--conformance-compare", old, "--conformance-report", tmp_path / ".." / tmp_path.name / "old.json")
+    (tmp_path / "old.json").symlink_to(old)
+    assert_refused(run_suites(*MINIMAL, *options), "the command reads this file, which would be overwritten")
+    assert old.read_bytes() == kept
     options = ("--conformance-compare", old, "--fail-on", "worse")
     assert_refused(run_suites(*MINIMAL, *options), "'worse' is no class; expected some of regressed, gone")
+
+
+def test_a_report_that_cannot_be_written_at_the_end_is_told():
+    """In a line: what was judged was judged, and is not kept."""
+    run = run_suites(*MINIMAL, "--conformance-report", "/dev/full")
+    assert run.returncode == 3, run.stdout
+    assert "--conformance-report /dev/full: No space left on device; the report is not written" in run.stderr
+    assert "INTERNALERROR" not in run.stdout + run.stderr

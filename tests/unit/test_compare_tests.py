@@ -1,0 +1,58 @@
+"""A clause of a case has several tests: none of them is lost behind another."""
+
+import pytest
+
+from meshproof.comparison import compare
+from tests.comparing import judgement, report, told
+
+FURTHER = "suites/test_COM-4.py::test_further[fsdp-jax-toy@data=8]"
+
+
+def with_tests(first, further):
+    """A report in which the first case has two tests of a clause, or one."""
+    made = report()
+    tests = made["clauses"][0]["tests"]
+    tests[0] |= {"status": first, "message": "the first"}
+    if further:
+        tests.append(judgement("COM-4", tests[0]["case"], further, message="the further one") | {"id": FURTHER})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "change"),
+    [
+        (("not-supported", "proved"), ("not-supported", None), "gone"),
+        (("not-supported", "proved"), ("not-supported", "not-supported"), "gone"),
+        (("failed", "failed"), ("failed", None), "gone"),
+        (("expected-failure", "proved"), ("expected-failure", "failed"), "regressed"),
+        (("expected-failure", "proved"), ("expected-failure", "expected-failure"), "regressed"),
+        (("failed", "proved"), ("failed", "failed"), "regressed"),
+        (("failed", "proved"), ("failed", "proved"), None),
+        (("failed", "not-supported"), ("failed", None), None),
+        (("proved", None), ("proved", "proved"), None),
+    ],
+)
+def test_every_test_counts(was, now, change):
+    """One that is judged no longer is gone, one that fails now is a regression, whatever the worst one says."""
+    comparison = compare(with_tests(*was), with_tests(*now))
+    assert [each.change for each in comparison.differences if each.kind == "clause"] == [change] * bool(change)
+    if change == "regressed":
+        assert comparison.differences[0].detail == "the further one"
+    if change == "gone":
+        assert comparison.differences[0].detail == FURTHER and comparison.exit_code() == 2
+
+
+def test_a_test_of_another_name_is_no_loss():
+    """A newer Meshproof may call it otherwise."""
+    renamed = with_tests("proved", "proved")
+    renamed["clauses"][0]["tests"][-1]["id"] = FURTHER.replace("further", "other")
+    assert told(with_tests("proved", "proved"), renamed) == []
+
+
+def test_flags_are_told_where_they_differ():
+    """Not in which order they were given."""
+    flags = "--xla_a=1 --xla_b=2"
+    assert told(report(xla_flags=flags), report(xla_flags="--xla_b=2  --xla_a=1")) == []
+    assert told(report(), report(xla_flags=flags)) == [("changed", "defaults", "XLA_FLAGS")]
+    [found] = compare(report(xla_flags=flags), report()).differences
+    assert (found.old, found.new) == (flags, "none")

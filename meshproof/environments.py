@@ -75,6 +75,8 @@ def open_environment(
 
     Raises `StackError`.
     """
+    if not text.strip():
+        raise StackError(f"{text!r} names no stack; expected requirements such as jax==0.12.0.1, or a venv's folder")
     if not Path(text).is_dir():
         return make_environment(Stack((*read_requirements(text), *beside), python, prereleases), say=say)
     if python:

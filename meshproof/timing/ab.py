@@ -232,6 +232,11 @@ def _judge(test: str, ends: Sequence[dict[str, Any]], times: tuple[list[float], 
     old, new = (end["info"] for end in ends)
     if not old.get("identity"):
         return Comparison(test, "refused", ("it does not say in `extra_info['identity']` what it times",))
+    for part in ("identity", "facts"):
+        for name, info in zip(SIDES, (old, new), strict=True):
+            if not isinstance(told := info.get(part, {}), dict):
+                why = f"extra_info[{part!r}] of --{name} is {told!r}: expected a dict of what it is by name"
+                return Comparison(test, "refused", (why,))
     if odd := list(differences(old["identity"], new.get("identity", {}))):
         return Comparison(test, "refused", tuple(f"{line} in its identity" for line in odd))
     changed = changed_facts(old["identity"], old.get("facts", {}), new.get("facts", {}))

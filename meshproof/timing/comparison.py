@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -130,8 +131,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") 
         was, now = old.get(key), new.get(key)
         if isinstance(was, Mapping) and isinstance(now, Mapping):
             yield from differences(was, now, f"{path}{key} / ")
-        elif was != now or (key in old) != (key in new):
+        elif not equal(was, now) or (key in old) != (key in new):
             yield f"{path}{key} was {show(was, key in old)}, is {show(now, key in new)}"
+
+
+def equal(was: Any, now: Any) -> bool:
+    """Whether two values are one, as NaN and NaN are here."""
+    return bool(was == now) or all(isinstance(value, float) and math.isnan(value) for value in (was, now))
 
 
 def show(value: Any, there: bool) -> str:

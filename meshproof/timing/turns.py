@@ -93,6 +93,10 @@ class Turns:
         """Send the outcome of each test when it is over."""
         item.outcome, item.reason = "passed", ""
         done = yield
+        try:
+            json.dumps(item.extra_info, default=str)
+        except (TypeError, ValueError) as error:
+            item.outcome, item.reason, item.extra_info = "failed", f"its extra_info is no JSON: {error}", {}
         self.send("finished", test=item.nodeid, outcome=item.outcome, reason=item.reason, info=item.extra_info)
         return done
 

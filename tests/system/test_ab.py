@@ -40,7 +40,11 @@ def test_work(benchmark):
     assert KIND != "wrong", "the loss is wrong"
     dtype = "1" if KIND == "work" else FACTOR
     benchmark.extra_info["identity"] = {} if KIND == "silent" else {"dtype": dtype}
-    benchmark.extra_info["facts"] = {"bytes": 7 + (KIND == "fact")}
+    benchmark.extra_info["facts"] = {"bytes": 7 + (KIND == "fact"), "known": float("nan")}
+    if KIND == "text":
+        benchmark.extra_info["identity"] = "mlp"
+    if KIND == "keys":
+        benchmark.extra_info["facts"] = {("data", "model"): 7}
 
 def test_other(benchmark):
     def crash():
@@ -125,6 +129,7 @@ def test_same_code_is_never_told_apart(ab):
     ("fault", "verdict", "message", "code"),
     [
         ("wrong", "failed", "--to failed: ", 1),
+        ("keys 1", "failed", "--to failed: its extra_info is no JSON: keys must be str", 1),
         ("skip", "not timed", "--to skipped: Skipped: too few devices", 0),
         ("other 2", "refused", "dtype was '1', is '2' in its identity", 1),
     ],
@@ -166,13 +171,26 @@ def test_another_fact_is_listed(ab):
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("plain 1", "only benchmark.pedantic has rounds that can take turns"), ("silent 1", "does not say in")],
+    [
+        ("plain 1", "only benchmark.pedantic has rounds that can take turns"),
+        ("silent 1", "does not say in"),
+        ("text 1", "extra_info['identity'] of --from is 'mlp': expected a dict of what it is by name"),
+    ],
 )
 def test_what_cannot_be_compared_is_refused(ab, fault, message):
     """A benchmark without rounds, or that does not say what it times, is no green verdict."""
     done = ab(fault, fault, *WORK)
     assert done.exit_code == 1
     assert judged()["verdict"] == "refused" and message in done.stdout
+
+
+def test_what_is_timed_is_not_overwritten(ab):
+    """By the rounds of it; and a side that names nothing is told."""
+    done = ab("work 1.0", "work 1.0", "--json", "benchmarks/test_toy.py")
+    assert done.exit_code == 2 and "the command reads this file, which would be overwritten" in done.output
+    assert Path("benchmarks/test_toy.py").read_text(encoding="utf-8") == TOY
+    empty = CliRunner().invoke(app, ["ab", "--from", " ", "--to", "jax"])
+    assert empty.exit_code == 2 and "' ' names no stack; expected requirements such as" in empty.output
 
 
 def paired(name, old, new):

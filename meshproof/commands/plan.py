@@ -6,24 +6,18 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from meshproof.commands.failing import fail
+from meshproof.commands.numbers import chips_of, count, number
 from meshproof.commands.plots import inline_plan
 
 if TYPE_CHECKING:
     from meshproof.planning.document import Planned
-    from meshproof.planning.models import Model
-
-Found = TypeVar("Found")
-
-LEAST_PARAMETERS, LARGEST = 1000, 1e15
-"""Fewer parameters are meant as billions (7, 7.5); a larger count is a slip."""
 
 LONGEST = 900.0
 """Seconds that compiling may take, unless --verify-timeout says otherwise."""
@@ -33,24 +27,39 @@ def plan(
     hardware: Annotated[
         str, typer.Option(metavar="CHIP", help="v4, v5e, v5p, v6e, tpu7x, a100, h100, h200, b200, gb200.")
     ],
-    chips: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of them.")],
+    chips: Annotated[int, typer.Option(parser=chips_of, metavar="N", help="How many of them.")],
     config: Annotated[str | None, typer.Option(metavar="MODEL", help="A model by name, such as llama-70b.")] = None,
-    params: Annotated[float | None, typer.Option(help="Parameters of a model of your own, all of them.")] = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Its layers, all alike.")] = None,
-    d_model: Annotated[int | None, typer.Option(min=1, help="The width of what goes from layer to layer.")] = None,
-    d_ff: Annotated[int | None, typer.Option(min=1, help="The width inside a layer.")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Attention heads: tensor shards divide them.")] = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values, if fewer.")] = None,
-    vocab: Annotated[int | None, typer.Option(min=1, help="Without it no logits are counted.")] = None,
+    params: Annotated[
+        float | None, typer.Option(parser=number, metavar="N", help="Parameters of a model of your own, all of them.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option(parser=count, metavar="N", help="Its layers, all alike.")] = None,
+    d_model: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="The width of what goes from layer to layer.")
+    ] = None,
+    d_ff: Annotated[int | None, typer.Option(parser=count, metavar="N", help="The width inside a layer.")] = None,
+    heads: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="Attention heads: tensor shards divide them.")
+    ] = None,
+    kv_heads: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="Heads of keys and values, if fewer.")
+    ] = None,
+    vocab: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="Without it no logits are counted.")
+    ] = None,
     tied: Annotated[
         bool | None,
         typer.Option(
             "--tied/--untied", help="Whether the head is the embedding. Default: by the number of parameters."
         ),
     ] = None,
-    sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence, which is not split.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="Tokens of a sequence, which is not split.")
+    ] = None,
     batch_tokens: Annotated[
-        float | None, typer.Option(help="Tokens of a whole step; images for images. Default: the model's own.")
+        float | None,
+        typer.Option(
+            parser=number, metavar="N", help="Tokens of a whole step; images for images. Default: the model's own."
+        ),
     ] = None,
     precision: Annotated[
         str, typer.Option(help="mixed (float32 at rest, bfloat16 moved), bfloat16 or float32.")
@@ -58,9 +67,14 @@ def plan(
     optimizer: Annotated[
         str | None, typer.Option(help="adam (two moments, the default), momentum (one) or sgd (none).")
     ] = None,
-    memory_gb: Annotated[float | None, typer.Option(help="Memory of a device in GB, if not the chip's own.")] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(parser=number, metavar="GB", help="Memory of a device in GB, if not the chip's own.")
+    ] = None,
     mfu: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of its peak what one device reaches, as measured. Default: all.")
+        float,
+        typer.Option(
+            parser=number, metavar="SHARE", help="Of its peak what one device reaches, as measured. Default: all."
+        ),
     ] = 1.0,
     network: Annotated[str | None, typer.Option(metavar="LINK", help="Between hosts, such as ethernet-100.")] = None,
     against: Annotated[
@@ -105,6 +119,7 @@ def plan(
       49152`
     """
     from meshproof.files import check_writable
+    from meshproof.planning.asked import LEAST_PARAMETERS, asked_model, named, whole
     from meshproof.planning.document import answer, document
     from meshproof.planning.memory import FLOAT32, MOMENTS, PRECISIONS
     from meshproof.planning.models import PlanError
@@ -182,32 +197,6 @@ def plan(
         fail("\n  - ".join(["the compiler does not agree:", *told["compiled"]["parted"]]), 1)
 
 
-def asked_model(config: str | None, params: float | None, given: dict[str, Any], read: dict[str, Any]) -> Model:
-    """The model by its name, by its sizes, or as it was read of a trainer: what is given beside that counts instead.
-
-    Raises ``ValueError`` for none of these, or more than one, and for sizes that contradict each other.
-    """
-    from meshproof.planning.models import Model, PlanError, find_model
-
-    if read:
-        try:
-            sizes = dict(read["sizes"])
-            if "heads" in given:
-                sizes.pop("kv_heads", None)  # they were read beside other heads
-            return Model(read["case"], **sizes | given)
-        except PlanError as error:
-            told = f"sizes read of {read['case']}: {error}; --layers and the others count instead of what was read"
-            raise PlanError(told) from error
-    if (config is None) == (params is None):
-        raise PlanError(
-            "expected --config MODEL, or --params with the sizes of a model of your own, or --impl MODULE to read "
-            "them of a trainer, and not several"
-        )
-    if config and given.keys() - {"length"}:
-        raise PlanError(f"--config {config} has sizes of its own: leave away all but --sequence")
-    return replace(find_model(config), **given) if config else Model("the model", params or 0.0, **given)
-
-
 def compile_best(
     planned: Planned, optimizer: str, strategy: str | None, impl: str, target: str | None, seconds: float
 ) -> dict[str, Any]:
@@ -252,6 +241,7 @@ def compile_best(
 def read_trainer(impl: str, case: str | None, seconds: float) -> dict[str, Any]:
     """The sizes, the batch and the optimizer of a trainer, as its shapes tell them. Raises ``ValueError``."""
     from meshproof.planning.memory import MOMENTS
+    from meshproof.planning.models import Model, PlanError
     from meshproof.planning.reading import sizes_of
     from meshproof.proposals.process import trainer_shapes
 
@@ -261,9 +251,14 @@ def read_trainer(impl: str, case: str | None, seconds: float) -> dict[str, Any]:
     sizes = sizes_of(shapes, {path: (tuple(shape), dtype) for path, (shape, dtype) in told["batch"].items()})
     examples = sizes.pop("examples")
     unit = {} if "length" in sizes else {"unit": "example"}
+    try:
+        Model(told["case"], **sizes | unit)
+    except PlanError:  # its layers are others than a plan knows: their number says nothing
+        sizes = {name: sizes[name] for name in ("parameters", "length") if name in sizes}
     named = {count: name for name, count in MOMENTS.items()}
     return {
         "case": told["case"],
+        "models": told["models"],
         "sizes": sizes | unit,
         "batch": examples * sizes.get("length", 1),
         "optimizer": named.get(told["moments"]),
@@ -281,19 +276,3 @@ def write_page(path: Path, planned: Planned, told: dict[str, Any]) -> None:
     except OSError as error:
         fail(str(error))
     typer.echo(f"written: {path}", err=True)
-
-
-def named(option: str, name: str, find: Callable[[str], Found]) -> Found:
-    """What an option names. Raises ``ValueError`` that begins with the option."""
-    try:
-        return find(name)
-    except ValueError as error:
-        raise ValueError(f"{option} {error}") from error
-
-
-def whole(option: str, number: float, least: int, example: str) -> int:
-    """A count that may be written as 4e6. Raises ``ValueError`` for no whole number from ``least`` to `LARGEST`."""
-    if not least <= number <= LARGEST or number != int(number):
-        bound = f"up to {LARGEST:g}" if number > LARGEST else "above 0" if least == 1 else f"of {least:,} or more"
-        raise ValueError(f"{option} {number:g}: expected a whole number {bound}, such as {example}")
-    return int(number)

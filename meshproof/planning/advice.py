@@ -51,7 +51,12 @@ def decision_path(question: Question, plans: Sequence[Plan]) -> Iterator[str]:
     tokens = question.batch / devices
     told = f"parameters, gradients and moments take {size(alone)}, {size(memory)} can be used"
     if alone <= memory:
-        yield f"Does it fit on one device? Yes: {told}. Data parallelism is the simplest strategy."
+        simplest = plans_of("data parallel" if devices > 1 else "single device", plans)
+        if all(map(question.fits, simplest)):
+            yield f"Does it fit on one device? Yes: {told}. Data parallelism is the simplest strategy."
+        else:
+            least = size(simplest[0].memory.total)
+            yield f"Does it fit on one device? Not with its batch: {told}; the smallest microbatches make it {least}."
     else:
         yield f"Does it fit on one device? No: {told}."
         verdict = "Yes" if split <= memory else "No"

@@ -31,7 +31,9 @@ def write(told: Mapping[str, Any], say: Callable[[str], object]) -> None:
     )
     if read := told.get("read"):
         kept = f", {read['optimizer']}" if read["optimizer"] else ""
-        say(f"read of {read['case']}: {in_words(read['sizes'])}, {read['batch']:,} {model['unit']}s a step{kept}")
+        several = f"; {read['models']} models have this in a case's name" if read["models"] > 1 else ""
+        of = f"{in_words(read['sizes'])}, {read['batch']:,} {model['unit']}s a step{kept}{several}"
+        say(f"read of {read['case']}: {of}")
     say(f"a device: {of_device(hardware)}")
     shown = list(told["strategies"][:SHOWN])
     ladder = [plan or {"strategy": name} for name, plan in told["ladder"].items()] if hardware["devices"] > 1 else []
@@ -188,7 +190,8 @@ def bought_row(entry: tuple[str, Mapping[str, Any]]) -> Iterable[str]:
 def verified_row(found: Mapping[str, Any]) -> Iterable[str]:
     """One amount of one case."""
     ratio = UNKNOWN if found["ratio"] is None else f"{found['ratio']:.4f}"
-    return (found["case"], found["what"], f"{found['formula']:,.0f}", f"{found['compiler']:,.0f}", ratio)
+    seen = UNKNOWN if found["compiler"] is None else f"{found['compiler']:,.0f}"
+    return (found["case"], found["what"], f"{found['formula']:,.0f}", seen, ratio)
 
 
 def mesh(plan: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def sizes_of(parameters: Shapes, batch: Mapping[str, tuple[Shape, str]]) -> dict
     width = max(counted, key=lambda size: (counted[size], size in outside, size))
     others = [prod(shape) // width for shape in matrices if width in shape]
     heads = [shape[1] for shape in matrices if len(shape) == 3 and shape[0] == width]
-    tables = [shape for shape in rest.values() if len(shape) == 2 and width in shape]
+    tables = [shape for path, shape in rest.items() if len(shape) == 2 and width in shape and "pos" not in path.lower()]
     rows = [prod(shape) // width for shape in tables if prod(shape) // width != length]
     vocabulary = max(rows, default=0) if words else 0
     found |= {"layers": layers, "d_model": width, "d_ff": max(others), "length": length, "vocabulary": vocabulary}
@@ -49,12 +49,20 @@ def sizes_of(parameters: Shapes, batch: Mapping[str, tuple[Shape, str]]) -> dict
 
 
 def layers_of(parameters: Shapes) -> tuple[int, list[Shape], dict[str, Shape]]:
-    """How many equal layers there are, the shapes of one, and the parameters outside of them; 0 where none are seen."""
-    total = sum(map(prod, parameters.values()))
-    for layers, names, layer in (*numbered(parameters), *stacked(parameters)):
-        if layers > 1 and layers * sum(map(prod, layer)) >= LEAST_SHARE * total:
-            return layers, layer, {path: shape for path, shape in parameters.items() if path not in names}
-    return 0, [], dict(parameters)
+    """How many equal layers there are, the shapes of one, and the parameters outside of them.
+
+    0 where none are seen, and where there are several stacks, as an encoder and a decoder.
+    """
+    least = LEAST_SHARE * sum(map(prod, parameters.values()))
+    found = [
+        (layers, names, layer)
+        for layers, names, layer in (*numbered(parameters), *stacked(parameters))
+        if layers > 1 and layers * sum(map(prod, layer)) >= least
+    ]
+    if not found or any(names.isdisjoint(found[0][1]) for _, names, _ in found):
+        return 0, [], dict(parameters)
+    layers, names, layer = found[0]
+    return layers, layer, {path: shape for path, shape in parameters.items() if path not in names}
 
 
 def numbered(parameters: Shapes) -> Iterator[tuple[int, set[str], list[Shape]]]:

@@ -34,12 +34,12 @@ class Comparison:
     case: str
     what: str
     formula: float
-    compiler: float
+    compiler: float | None
 
     @property
     def ratio(self) -> float | None:
-        """Compiler over formula."""
-        return self.compiler / self.formula if self.formula else None
+        """Compiler over formula; ``None`` where the record does not know, or the formula has nothing."""
+        return self.compiler / self.formula if self.formula and self.compiler is not None else None
 
 
 def verify(question: Question, report: Mapping[str, Any]) -> tuple[list[Comparison], list[str]]:
@@ -94,10 +94,7 @@ def compare(question: Question, layout: Layout, case: Mapping[str, Any]) -> Iter
     yield Comparison(case["id"], "temporary", besides, seen["temporary"])
     for line in plan.traffic:
         axis = next(name for name, called in AXES.items() if called == line.axis)
-        moved = (each for each in case["collectives"] if each["axes"] == [axis] and each["operation"] in ROUNDS)
-        yield Comparison(
-            case["id"],
-            f"moved over {axis}",
-            line.bytes,
-            sum(ROUNDS[each["operation"]] * (each["bytes"] or 0) for each in moved),
-        )
+        moved = [each for each in case["collectives"] if each["axes"] == [axis] and each["operation"] in ROUNDS]
+        known = all(each["bytes"] is not None for each in moved)
+        seen = sum(ROUNDS[each["operation"]] * each["bytes"] for each in moved) if known else None
+        yield Comparison(case["id"], f"moved over {axis}", line.bytes, seen)

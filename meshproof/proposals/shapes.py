@@ -33,7 +33,7 @@ def shapes_of(implementation: str, case: str | None) -> dict[str, Any]:
             f"{', '.join(each.id for each in reversed(models.values()))}"
         )
     try:
-        return of_case(found[0])
+        return of_case(found[0]) | {"models": len(models)}
     except Exception as error:
         raise ProposalError(f"{found[0].id}: its shapes cannot be seen: {type(error).__name__}: {error}") from error
 

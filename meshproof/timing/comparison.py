@@ -92,7 +92,8 @@ def compare(
         return Comparison(new.name, "refused", (str(error),))
     seconds = (median(second for each in old for second in each.sample.seconds), median(new.sample.seconds))
     changed = list(changed_facts(new.identity, old[0].facts, new.facts))
-    busy = [each.device_seconds for each in old if each.device_seconds]
+    told = [each.device_seconds for each in old if each.device_seconds]
+    busy = told if len(told) == len(old) else []
     on_device = compare_single(busy, new.device_seconds, wander_on_device) if busy and new.device_seconds else None
     verdict = ratio.verdict(threshold)
     details = [f"{line} in its facts" for line in changed]
@@ -102,6 +103,9 @@ def compare(
         verdict = "slower"
         was_busy, is_busy = f"{median(busy):.4g} s", f"{new.device_seconds:.4g} s"
         details.append(f"a device was busy for {was_busy} of each call, is for {is_busy}: {on_device}")
+    if busy and not on_device:
+        verdict = "cannot tell" if verdict in ("same", "faster") else verdict
+        details.append("no trace of this run says for how long a device was busy, which those of the baseline say")
     if verdict == "cannot tell" and new.busy is not None and not new.device_bound:
         details.append(f"a device is busy for {new.busy:.0%} of it, and waits for the host: a larger --size tells more")
     if verdict == "slower" and len(old) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,8 +76,11 @@ class Benchmark:
             raise RunError(f"{name} does not say its {', '.join(silent)}; add it to `extra_info['identity']`")
         if "data" not in entry["stats"]:
             raise RunError(f"{name} was saved without its rounds; add --benchmark-save-data")
-        sample = Sample(entry["stats"]["data"], info["witnesses"])
-        return cls(name, info["identity"], info["facts"], info["stack"], sample, info.get("measured") or {})
+        sample, measured = Sample(entry["stats"]["data"], info["witnesses"]), info.get("measured") or {}
+        busy = measured.get("device_seconds")
+        if busy is not None and not (type(busy) in (int, float) and 0 < busy < math.inf):
+            raise RunError(f"{name} has device_seconds {busy!r}: expected seconds above 0, or null where none is known")
+        return cls(name, info["identity"], info["facts"], info["stack"], sample, measured)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 from meshproof.timing.baselines import promote, read_baseline
 from meshproof.timing.comparison import compare
-from meshproof.timing.runs import Benchmark
+from meshproof.timing.runs import Benchmark, RunError
 from meshproof.timing.summary import write_comparisons
 from tests.timings import entry, save
 
@@ -50,3 +50,25 @@ def test_a_device_that_is_busy_for_longer_is_slower(tmp_path, busy, outcome):
     lines = []
     write_comparisons([found], lines.append, "")
     assert ("on a device" in lines[0]) == (busy is not None)
+
+
+def compared(old, new):
+    """The outcome of a run against three others, and what is told of it."""
+    runs = [Benchmark.parse(on_device(0.1, busy, seed)) for seed, busy in enumerate(old)]
+    found = compare(runs, Benchmark.parse(on_device(0.1, new, seed=4)))
+    return found.outcome, str(found)
+
+
+def test_a_device_that_is_not_traced_any_more_is_told():
+    """What the baseline could tell this run cannot; a baseline that knows it of one run alone knows nothing."""
+    outcome, told = compared([0.004, 0.0041, 0.004], None)
+    assert outcome == "cannot tell" and "no trace of this run says for how long a device was busy" in told
+    assert compared([0.004, None, None], 0.008) == compared([None] * 3, 0.008)
+    assert compared([0.004] * 3, 0.008)[0] == "slower"
+
+
+@pytest.mark.parametrize("busy", [0, 0.0, -0.004, float("nan"), float("inf"), True, "0.004", [0.004]])
+def test_seconds_that_are_none_are_refused(busy):
+    """By their value, before anything is compared."""
+    with pytest.raises(RunError, match=r"has device_seconds .*: expected seconds above 0, or null where none is known"):
+        Benchmark.parse(on_device(0.1, busy))

@@ -45,6 +45,19 @@ def test_the_book_is_read(kind):
     }
 
 
+def test_a_table_of_positions_is_no_vocabulary():
+    """Though it has more rows than there are words, and more than a sequence has tokens."""
+    found = sizes_of(LLAMA | {"position_embedding": (2048, 64), "wpe/pos": (4096, 64)}, WORDS)
+    assert found["vocabulary"] == 1000 and found["tied"] is False
+
+
+def test_two_stacks_are_none():
+    """An encoder and a decoder, or two towers: what one layer has is not what the other has."""
+    second = {f"decoder/{number}/kernel": (64, 640) for number in range(4)}
+    assert layers_of(LLAMA | second)[0] == 0
+    assert sizes_of(LLAMA | second, WORDS).keys() == {"parameters", "examples", "length"}
+
+
 def test_another_trainer_is_read():
     """A gate, grouped heads and a head of its own."""
     found = sizes_of(LLAMA, WORDS)

@@ -1,0 +1,47 @@
+"""What was asked of a plan, as it was written."""
+
+import pytest
+
+from meshproof.planning.advice import decision_path
+from meshproof.planning.asked import asked_model
+from meshproof.planning.document import answer
+from meshproof.planning.layouts import Layout
+from meshproof.planning.models import Model, PlanError
+from meshproof.planning.search import reckon
+from meshproof.planning.verifying import compare
+from tests.unit.planning.plans import question
+
+SIZES = {"parameters": 3 * (2 * 64**2 + 2 * 64 * 16 + 3 * 64 * 160), "layers": 3, "d_model": 64, "d_ff": 160}
+READ = {"case": "fsdp-jax-gqa@data=8", "sizes": SIZES | {"heads": 8, "kv_heads": 2}}
+
+
+@pytest.mark.parametrize(("heads", "kept"), [({}, 2), ({"heads": 8}, 2), ({"heads": 4}, 0)])
+def test_heads_that_were_read_keep_those_of_keys(heads, kept):
+    """They are dropped with others beside which they were not read."""
+    assert asked_model(None, None, heads, READ).kv_heads == kept
+
+
+def test_sizes_that_contradict_what_was_read_are_told():
+    """By the name of the case."""
+    with pytest.raises(
+        PlanError, match=r"sizes read of fsdp-jax-gqa@data=8: --params .* --layers and the others count"
+    ):
+        asked_model(None, None, {"layers": 30}, READ)
+
+
+def test_what_fits_without_its_batch_alone_is_not_said_to_fit():
+    """The state of a device is less than its memory, and what a microbatch adds is more than the rest."""
+    asked = question(Model("deep", 0.9e9, 16, 2048, 8192, vocabulary=50_000, length=65_536), "v5e", 1, 65_536)
+    first = next(decision_path(asked, reckon(asked)))
+    assert not answer(asked).fits
+    assert first.startswith(
+        "Does it fit on one device? Not with its batch: parameters, gradients and moments take 14.4 GB"
+    )
+
+
+def test_bytes_that_a_record_does_not_know_are_not_none():
+    """They depend on the data."""
+    moved = [{"axes": ["data"], "operation": "all-reduce", "bytes": size} for size in (4, None)]
+    case = {"id": "a", "memory": {"state": 1, "temporary": 1}, "collectives": moved}
+    found = {each.what: each for each in compare(question("llama-8b", "h100", 8), Layout(data=8), case)}
+    assert found["moved over data"].compiler is None and found["moved over data"].ratio is None

@@ -27,6 +27,9 @@ TIMES: dict[str, Change] = {
 }
 """The change of a fact that a benchmark's verdict means."""
 
+KINDS = ("html", "md", "json")
+"""What a verdict is written as."""
+
 
 def run_both(
     environments: Sequence[Environment],
@@ -37,8 +40,11 @@ def run_both(
 ) -> list[dict[str, Any]]:
     """The reports of the old and the new stack, in ``upgrade-from.json`` and ``upgrade-to.json``.
 
+    The verdict that an earlier upgrade left there goes first: beside these reports it would be taken for theirs.
     Raises `meshproof.upgrade.runs.RunError`.
     """
+    for kind in KINDS:
+        (folder / f"upgrade.{kind}").unlink(missing_ok=True)
     return [
         run_suites(
             environment,
@@ -119,7 +125,7 @@ def write_upgrade(
         "md": markdown(comparison) + told,
         "json": json.dumps(found, indent=1),
     }
-    paths = [folder / f"upgrade.{name}" for name in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
+    paths = {folder / f"upgrade.{kind}": texts[kind] for kind in KINDS}
+    for path, text in paths.items():
         replace_text(path, text)
-    return paths
+    return list(paths)

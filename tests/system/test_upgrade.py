@@ -18,7 +18,7 @@ from meshproof.timing.ab import Paired
 from meshproof.timing.comparison import Comparison
 from meshproof.timing.ratios import compare_pairs
 from meshproof.upgrade.runs import RunError, run_suites
-from meshproof.upgrade.upgrading import TIMES, judge, next_step
+from meshproof.upgrade.upgrading import KINDS, TIMES, judge, next_step
 from tests.comparing import CASES, report
 from tests.stacks import make_faster, make_stack
 
@@ -179,7 +179,12 @@ def hears_interruptions():
 
 @pytest.mark.usefixtures("hears_interruptions")
 def test_an_interruption_is_no_verdict_and_leaves_whole_files(stacks, tmp_path):
-    """Ctrl-C, while the suites run: neither 0 nor 1, and a report that says that its run broke off."""
+    """Ctrl-C, while the suites run: neither 0 nor 1, and a report that says that its run broke off.
+
+    The verdict of an upgrade before it does not stay beside that.
+    """
+    for kind in KINDS:
+        (tmp_path / f"upgrade.{kind}").write_text("{}")
     command = [sys.executable, "-c", "from meshproof.cli import app; app()", "upgrade", "--from", stacks[0]]
     command += ["--to", stacks[0], "--impl", "tests.implementations.adapters", "--output", tmp_path]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:

@@ -151,9 +151,14 @@ def divided(batch: Leaves, placed: dict[str, Any]) -> Iterator[Parts]:
 
 
 def shard_counts(shape: tuple[int, ...], placed: Any) -> tuple[int, ...]:
-    """Into how many equal shards each dimension is split; what has a dimension of devices, in its first one."""
+    """Into how many equal shards each dimension is split; what has a dimension of devices, in its first one.
+
+    What is on the host is in one piece.
+    """
     whole = placed.shape
-    if len(whole) > len(shape):
+    if not hasattr(placed, "sharding"):
+        counts = [1] * len(shape)
+    elif len(whole) > len(shape):
         counts = [whole[0], *[1] * (len(shape) - 1)]
     else:
         counts = [size // own for size, own in zip(shape, placed.sharding.shard_shape(whole), strict=True)]

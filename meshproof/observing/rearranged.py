@@ -48,7 +48,7 @@ def rearranged(
         for told, order in orders_of_shards(np.shape(start[path]), shards):
             in_order.setdefault(told, {})[path] = order
     for told, by_path in in_order.items():
-        for paths in {tuple(by_path), *((path,) for path in by_path)}:
+        for paths in dict.fromkeys([tuple(by_path), *((path,) for path in by_path)]):
             parameters_moved = {path: by_path[path](start[path]) for path in paths}
             if norm(saw - losses(alone, start | parameters_moved, batches)) <= EXPLAINED * off:
                 return told.format(" and ".join(paths))

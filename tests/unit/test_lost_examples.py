@@ -69,6 +69,7 @@ def test_dimensions_are_divided_as_the_mesh_splits_them():
     [rows] = divided({"t": np.zeros((8, 2))}, {"t": field((8, 1, 2), (1, 1, 2))})
     assert (rows.dimension, len(rows.marks)) == (0, 8)
     assert not list(divided({"t": tokens}, {"t": field((4, 16), (4, 16))}))
+    assert not list(divided({"t": tokens}, {"t": tokens}))
 
 
 def test_a_part_is_replaced_along_its_dimension():

@@ -90,7 +90,8 @@ def write_report(report: Mapping[str, Any], path: Path) -> None:
 
 def _flaw(report: Any) -> str | None:
     """Why a document is no report of this schema; ``None`` if it is one."""
-    if isinstance(report, dict) and isinstance(report.get("schema"), int) and report["schema"] != SCHEMA:
+    is_report = isinstance(report, dict) and "clauses" in report
+    if is_report and isinstance(report.get("schema"), int) and report["schema"] != SCHEMA:
         told = "it has facts that the older had not, so nothing can convert one: run the suites of that stack again"
         if report["schema"] > SCHEMA:
             told = "it is of a newer Meshproof; update this one to read it"

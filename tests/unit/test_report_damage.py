@@ -113,3 +113,10 @@ def test_a_refusal_names_the_place(folder, path, value, words):
         (folder / "report.json").write_text(changed(path, value))
         read_report(folder / "report.json")
     assert words in str(refused.value)
+
+
+def test_another_document_is_no_older_report(folder):
+    """As a plan, which has a schema too: nobody is sent to run suites again."""
+    (folder / "report.json").write_text('{"schema": 1, "strategies": []}')
+    with pytest.raises(ReportError, match="this is JSON, but no report: "):
+        read_report(folder / "report.json")

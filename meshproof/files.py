@@ -61,6 +61,15 @@ def check_writable(path: Path, option: str = "") -> None:
         )
 
 
+def check_json(path: Path, option: str) -> None:
+    """Raise ``ValueError`` if JSON would be written over a file that has something else in it, as a program."""
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(64).lstrip()
+        if start and not start.startswith((b"{", b"[")):
+            raise ValueError(f"{option} {path}: this file is no JSON, and would be overwritten; name another")
+
+
 def check_folder_writable(path: Path, option: str) -> None:
     """Raise ``ValueError`` if a folder could not be made, or be written to: called before the work.
 

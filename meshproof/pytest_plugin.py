@@ -21,7 +21,7 @@ import pytest
 from meshproof.cases import REFERENCE, Case
 from meshproof.children import CASE_TIMEOUT, read_seconds
 from meshproof.contract import Batch, Evaluation, ReferenceTrajectory, Step
-from meshproof.files import check_writable
+from meshproof.files import check_json, check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
@@ -87,9 +87,10 @@ def pytest_configure(config: pytest.Config) -> None:
     report, kept = config.getoption("conformance_report"), config.getoption("compile_cache")
     if report:
         try:
-            check_writable(Path(report))
+            check_writable(Path(report), "--conformance-report")
+            check_json(Path(report), "--conformance-report")
         except ValueError as error:
-            raise pytest.UsageError(f"--conformance-report {error}") from error
+            raise pytest.UsageError(str(error)) from error
     if kept and Path(kept).exists() and not Path(kept).is_dir():
         raise pytest.UsageError(
             f"--compile-cache {kept}: this is no folder; name one, which is made where there is none"

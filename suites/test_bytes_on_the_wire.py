@@ -1,12 +1,12 @@
 """What a compiler really sends for what moves by meaning: an all-reduce of zeros for a gather costs twice."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 
 from meshproof.hlo import best_wire_bytes
 from meshproof.hlo.wire import devices_of
-from meshproof.observing.seen import NotSupported
+from meshproof.observing.seen import NotSupported, Unseen
 from meshproof.targets import read_target
 
 from .applicability import both, compiled_only, distributed
@@ -31,6 +31,19 @@ def least_bytes(case, seen):
         planned[entry.axes] -= summed
         scattered = best_wire_bytes(entry.operation, entry.bytes - summed, devices)
         yield best_wire_bytes("all-reduce", summed, devices) + scattered
+
+
+def cast_too_late(found):
+    """A sentence for each operation and pair of types: no contract promises that, and nothing fails by it."""
+    saved = defaultdict(list)
+    for each in () if isinstance(found, Unseen) else found:
+        saved[each.operation, each.shape.dtype, each.dtype].append(each)
+    for (operation, sent, kept), many in saved.items():
+        fewer = sum(each.bytes or 0 for each in many)
+        yield (
+            f"{operation} of {len(many)} arrays in {sent}, which all that reads them casts to {kept}, first "
+            f"{many[0].name} of {list(many[0].shape.dimensions)}: cast before, {fewer:,} bytes less would be sent"
+        )
 
 
 @pytest.mark.clause("COM-13", applies=both(compiled_only, distributed))
@@ -64,4 +77,4 @@ def test_bytes_on_the_wire(case, observation, judge):
             )
     if promised and sent - best > SHARE * best and late > HOP:
         judge.fail(told)
-    judge.note("; ".join(told))
+    judge.note("; ".join([*told, *cast_too_late(observation.programs.step.narrowed)]))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from meshproof.children import CASE_TIMEOUT, read_seconds
-from meshproof.commands.failing import fail
+from meshproof.commands.failing import INTERRUPTED, fail
 
 baseline = typer.Typer(
     no_args_is_help=True, help="The runs that `pytest benchmarks/ --benchmark-compare` compares with."
@@ -43,7 +43,7 @@ def ab(
     slows the machine slows both. Exit code 1: a benchmark is slower, failed, or is on one side only.
     """
     from meshproof.environments import StackError, open_environment
-    from meshproof.files import check_apart, check_writable, replace_text
+    from meshproof.files import check_apart, check_json, check_writable, replace_text
     from meshproof.timing.ab import AbError, as_json, paths_of, run_ab
     from meshproof.timing.summary import write_comparisons
 
@@ -52,11 +52,14 @@ def ab(
         seconds = read_seconds(case_timeout)
         if json_file:
             check_writable(json_file, "--json")
+            check_json(json_file, "--json")
             check_apart({"--json": json_file}, [Path(path.partition("::")[0]) for path in paths or ()])
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
         given = [word for option, value in options.items() if value for word in (option, value)]
         found = run_ab(environments, [*paths_of(paths), *given], rounds, sessions, say, seconds)
+    except KeyboardInterrupt:
+        fail("interrupted: there is no verdict", INTERRUPTED)
     except (StackError, AbError, ValueError, OSError) as error:
         fail(str(error))
     comparisons = [each.comparison for each in found]

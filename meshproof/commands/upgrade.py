@@ -57,7 +57,7 @@ def upgrade(
     from meshproof.upgrade.checkpoints import Exchange, exchange_both
     from meshproof.upgrade.progress import show_progress
     from meshproof.upgrade.runs import RunError
-    from meshproof.upgrade.upgrading import judge, next_step, run_both, write_upgrade
+    from meshproof.upgrade.upgrading import forget_verdict, judge, next_step, run_both, write_upgrade
 
     say = partial(typer.echo, err=True)
     try:
@@ -65,6 +65,7 @@ def upgrade(
         classes, chosen, seconds = read_classes(fail_on), selection(select, target, impl), limit(case_timeout)
         check_folder_writable(output, "--output")
         output.mkdir(parents=True, exist_ok=True)
+        forget_verdict(output)
         given = ((old, old_python), (new, new_python))
         environments = [open_environment(*each, pre, say, compilers(target or ())) for each in given]
         with show_progress() as show:

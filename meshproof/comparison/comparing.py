@@ -105,10 +105,11 @@ def _judgements(old: Report, new: Report, lacking: Set[str]) -> Iterator[Differe
         yield Difference(change, "clause", case, clause, was["status"], told["status"], told["message"])
         if change == "same" and (left := _no_longer(*tests)):
             yield Difference("gone", "clause", case, clause, f"{left[0]} judged", "not judged", ", ".join(left))
-        if was["margin"] is not None and now["margin"] is not None and now["status"] not in FAILING:
-            moved = now["margin"] - was["margin"]
-            change = "same" if abs(moved) <= ERODED else "changed" if moved > 0 else "improved"
-            before, after = (f"{test['margin']:.3g} of what is allowed" for test in (was, now))
+        margins = [[test["margin"] for test in each.values() if test["margin"] is not None] for each in tests]
+        if all(margins) and now["status"] not in FAILING:
+            least, most = map(max, margins)
+            change = "same" if abs(most - least) <= ERODED else "changed" if most > least else "improved"
+            before, after = (f"{margin:.3g} of what is allowed" for margin in (least, most))
             yield Difference(change, "margin", case, clause, before, after)
 
 

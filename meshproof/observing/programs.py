@@ -15,6 +15,7 @@ from meshproof.hlo import Collective, HloError, census
 from meshproof.hlo.floats import Float, Product, floats, multiplied
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
+from meshproof.hlo.narrowed import Narrowed, narrowed
 from meshproof.hlo.products import products
 from meshproof.hlo.reducers import takes_extremes
 from meshproof.hlo.schedule import Flight, flights
@@ -59,7 +60,8 @@ class Program(Facet):
     order each time: none elsewhere, and none where a flag of the user's forbids them.
 
     Only for targets that only compile: ``flights``, what could run behind each collective by the program's schedule,
-    and ``loop_copies``, copies in loops of arrays that take a hundredth of the state or more.
+    ``loop_copies``, copies in loops of arrays that take a hundredth of the state or more, and ``narrowed``, what is
+    sent in more bits than are kept of it.
     """
 
     collectives: Seen[tuple[Collective, ...]]
@@ -77,6 +79,7 @@ class Program(Facet):
     unordered: Seen[tuple[str, ...]]
     flights: Seen[tuple[Flight, ...]] = SCHEDULED_THERE
     loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
+    narrowed: Seen[tuple[Narrowed, ...]] = SCHEDULED_THERE
 
     @property
     def in_any_order(self) -> NotSupported | None:
@@ -183,6 +186,7 @@ def with_schedule(subject: Subject, program: Program, text: str, state_bytes: in
         program,
         flights=_moved(text, lambda: flights(text, subject.case.mesh)),
         loop_copies=_read(lambda: copies_in_loops(text, max(state_bytes // SHARE, 1))),
+        narrowed=_read(lambda: narrowed(text)),
     )
 
 

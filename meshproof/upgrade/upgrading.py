@@ -31,6 +31,12 @@ KINDS = ("html", "md", "json")
 """What a verdict is written as."""
 
 
+def forget_verdict(folder: Path) -> None:
+    """Remove the verdict that an earlier upgrade left: it would be taken for that of one that fails, or breaks off."""
+    for kind in KINDS:
+        (folder / f"upgrade.{kind}").unlink(missing_ok=True)
+
+
 def run_both(
     environments: Sequence[Environment],
     arguments: Sequence[str],
@@ -40,11 +46,8 @@ def run_both(
 ) -> list[dict[str, Any]]:
     """The reports of the old and the new stack, in ``upgrade-from.json`` and ``upgrade-to.json``.
 
-    The verdict that an earlier upgrade left there goes first: beside these reports it would be taken for theirs.
     Raises `meshproof.upgrade.runs.RunError`.
     """
-    for kind in KINDS:
-        (folder / f"upgrade.{kind}").unlink(missing_ok=True)
     return [
         run_suites(
             environment,

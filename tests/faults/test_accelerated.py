@@ -31,7 +31,7 @@ TARGETS = GPU, TPU = ("gpu:h200:8", "tpu:v5e:2x4")
 
 strategies()
 
-ON_GPUS = {"healthy_scanned", "calls_back", "waits_for_each_gather", "too_large"}
+ON_GPUS = {"healthy_scanned", "calls_back", "waits_for_each_gather", "too_large", "gathered_in_float32"}
 """What each run judges on a GPU, too: its compiler takes longer. There it writes another program, or has the memory."""
 
 PLANTED = [
@@ -111,6 +111,18 @@ def test_an_excess_is_named_in_bytes_and_in_time(failed):
     for message in told:
         assert "reduce-scatter over data, written as all-reduce" in message
         assert "expected 14,680,064 bytes on the wire, sent 29,360,128; 14,680,064 too many take" in message
+
+
+@pytest.mark.skipif(bool(missing(read_target(GPU))), reason="no compiler for GPUs")
+def test_what_is_cast_after_it_was_sent_is_noted(tests):
+    """On a GPU: where no type was promised, nothing else says it. A TPU's compiler gathers in a fusion that casts."""
+    notes = [(case, each["message"]) for case, _, clause, each in tests if clause == "COM-13" and case.endswith(GPU)]
+    told = {case.partition("-")[0]: message for case, message in notes}
+    assert told["healthy_scanned"] == ""
+    assert (
+        "all-gather of 6 arrays in f32, which all that reads them casts to bf16, first " in told["gathered_in_float32"]
+    )
+    assert "33,554,432 bytes less would be sent" in told["gathered_in_float32"]
 
 
 def test_what_does_not_fit_is_told_by_how_much_and_by_what(failed):

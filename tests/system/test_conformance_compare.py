@@ -59,6 +59,10 @@ def test_what_cannot_be_compared_is_refused_before_the_first_test(old, tmp_path)
     (tmp_path / "old.json").symlink_to(old)
     assert_refused(run_suites(*MINIMAL, *options), "the command reads this file, which would be overwritten")
     assert old.read_bytes() == kept
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text("import jax\n")
+    assert_refused(run_suites(*MINIMAL, "--conformance-report", trainer), "trainer.py: this file is no JSON, and would")
+    assert trainer.read_text() == "import jax\n"
     options = ("--conformance-compare", old, "--fail-on", "worse")
     assert_refused(run_suites(*MINIMAL, *options), "'worse' is no class; expected some of regressed, gone")
 

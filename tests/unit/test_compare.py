@@ -256,7 +256,7 @@ def test_fail_on_chooses_what_fails(files):
     ("content", "words"),
     [
         (
-            '{"schema": 1}',
+            '{"schema": 1, "clauses": []}',
             ["a report of schema 1; this meshproof reads schema 2", "run the suites of that stack again"],
         ),
         ('{"schema": 2, "envi', ["this is not JSON, or not all of it"]),

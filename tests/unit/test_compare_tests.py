@@ -42,6 +42,15 @@ def test_every_test_counts(was, now, change):
         assert comparison.differences[0].detail == FURTHER and comparison.exit_code() == 2
 
 
+def test_a_margin_that_erodes_is_told_of_any_test():
+    """Not of the one alone that came out worst, which may have none."""
+    old, new = with_tests("not-supported", "proved"), with_tests("not-supported", "proved")
+    for made in (old, new):
+        made["clauses"][0]["tests"][0]["margin"] = None
+    new["clauses"][0]["tests"][-1]["margin"] = 0.9
+    assert told(old, new) == [("changed", "margin", "COM-4")]
+
+
 def test_a_test_of_another_name_is_no_loss():
     """A newer Meshproof may call it otherwise."""
     renamed = with_tests("proved", "proved")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
@@ -60,6 +60,11 @@ def compile_first(implementation: str, target: str, proposals: Sequence[dict[str
         except (LookupError, ValueError) as error:
             refused[given["strategy"]] = str(error.args[0] if error.args else error)
             continue
+        if not isinstance(getattr(strategy, "mesh_axes", None), Mapping):
+            raise ProposalError(
+                f"--impl {implementation}: proposed({given['strategy']}) returned {type(strategy).__name__}, expected "
+                f"a strategy with mesh_axes; raise LookupError for what it does not have"
+            )
         return compiled(strategy, target, Path(cache)) | {"number": number, "refused": refused}
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
     raise ProposalError(f"--impl {implementation} realises nothing of what fits: {reasons}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import reference_impl
 from meshproof.children import Ran
 from meshproof.observing.compilers import Compiler
 from meshproof.planning.compiled import beside
@@ -164,6 +165,14 @@ def test_what_no_strategy_realises_is_an_error(implementation, changed, message)
     wanted = proposal(asked, Piece(Layout(3, data=8), 1024, 1), "adam") | changed
     with pytest.raises(ProposalError, match=re.escape(message)):
         compile_first(implementation, "cpu", [wanted], "unused")
+
+
+def test_what_is_no_strategy_is_refused(monkeypatch):
+    """By what ``proposed`` returned, before a compiler is asked."""
+    monkeypatch.setattr(reference_impl, "proposed", lambda given: None)
+    wanted = proposal(question(TINY, "h100", 8, 1024), Piece(Layout(3, data=8), 1024, 1), "adam")
+    with pytest.raises(ProposalError, match=r"proposed\(FSDP\) returned NoneType, expected a strategy with mesh_axes"):
+        compile_first("reference_impl", "cpu", [wanted], "unused")
 
 
 def test_an_absent_compiler_is_named(monkeypatch):

@@ -52,8 +52,8 @@ def ab(
         seconds = read_seconds(case_timeout)
         if json_file:
             check_writable(json_file, "--json")
-            check_json(json_file, "--json")
             check_apart({"--json": json_file}, [Path(path.partition("::")[0]) for path in paths or ()])
+            check_json(json_file, "--json")
         environments = [open_environment(*each, pre, say) for each in ((old, old_python), (new, new_python))]
         options = {"-k": select, "--target": target, "--impl": impl, "--size": size}
         given = [word for option, value in options.items() if value for word in (option, value)]

@@ -90,7 +90,7 @@ def write_report(report: Mapping[str, Any], path: Path) -> None:
 
 def _flaw(report: Any) -> str | None:
     """Why a document is no report of this schema; ``None`` if it is one."""
-    is_report = isinstance(report, dict) and "clauses" in report
+    is_report = isinstance(report, dict) and not report.keys().isdisjoint(("clauses", "cases"))
     if is_report and isinstance(report.get("schema"), int) and report["schema"] != SCHEMA:
         told = "it has facts that the older had not, so nothing can convert one: run the suites of that stack again"
         if report["schema"] > SCHEMA:

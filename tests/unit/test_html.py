@@ -238,7 +238,7 @@ def test_command_writes_the_page(tmp_path):
     for arguments, written in (([], "run.html"), (["--output", str(tmp_path / "other.html")], "other.html")):
         assert CliRunner().invoke(app, ["html", str(report), *arguments]).exit_code == 0
         assert (tmp_path / written).read_text(encoding="utf-8") == render_page(NEW)
-    (tmp_path / "bad.json").write_text(json.dumps({"schema": 1}), encoding="utf-8")
+    (tmp_path / "bad.json").write_text(json.dumps({"schema": 1, "cases": []}), encoding="utf-8")
     for arguments, why in (
         (["bad.json"], "schema 1"),
         (["none.json"], "cannot be read"),

@@ -1,10 +1,12 @@
 """What a compiler really sends for what moves by meaning: an all-reduce of zeros for a gather costs twice."""
 
 from collections import Counter, defaultdict
+from functools import reduce
 
 import pytest
 
 from meshproof.hlo import best_wire_bytes
+from meshproof.hlo.executions import sum_of
 from meshproof.hlo.wire import devices_of
 from meshproof.observing.seen import NotSupported, Unseen
 from meshproof.targets import read_target
@@ -39,10 +41,11 @@ def cast_too_late(found):
     for each in () if isinstance(found, Unseen) else found:
         saved[each.operation, each.shape.dtype, each.dtype].append(each)
     for (operation, sent, kept), many in saved.items():
-        fewer = sum(each.bytes or 0 for each in many)
+        fewer = reduce(sum_of, (each.bytes for each in many))
+        saved_bytes = "how many bytes less is unknown" if fewer is None else f"{fewer:,} bytes less would be sent"
         yield (
             f"{operation} of {len(many)} arrays in {sent}, which all that reads them casts to {kept}, first "
-            f"{many[0].name} of {list(many[0].shape.dimensions)}: cast before, {fewer:,} bytes less would be sent"
+            f"{many[0].name} of {list(many[0].shape.dimensions)}: cast before, {saved_bytes}"
         )
 
 

@@ -30,7 +30,7 @@ def compare(
     """
     from meshproof.comparison import compare as compare_reports
     from meshproof.comparison.output import junit, markdown, write_table
-    from meshproof.files import check_apart, check_writable, replace_text
+    from meshproof.files import check_apart, check_json, check_writable, replace_text
     from meshproof.report.document import read_report
 
     try:
@@ -40,6 +40,8 @@ def compare(
         for option, path in outputs.items():
             if path:
                 check_writable(path, option)
+        if json_file:
+            check_json(json_file, "--json")
         comparison = compare_reports(read_report(old), read_report(new))
         write_table(comparison, typer.echo)
         if json_file:

@@ -103,22 +103,24 @@ def _judgements(old: Report, new: Report, lacking: Set[str]) -> Iterator[Differe
         change: Change = "regressed" if broken else _clause_change(was["status"], now["status"])
         told = broken or now
         yield Difference(change, "clause", case, clause, was["status"], told["status"], told["message"])
-        if change == "same" and (left := _no_longer(*tests)):
+        if change != "gone" and (left := _no_longer(*tests)):
             yield Difference("gone", "clause", case, clause, f"{left[0]} judged", "not judged", ", ".join(left))
         margins = [[test["margin"] for test in each.values() if test["margin"] is not None] for each in tests]
         if all(margins) and now["status"] not in FAILING:
-            least, most = map(max, margins)
-            change = "same" if abs(most - least) <= ERODED else "changed" if most > least else "improved"
-            before, after = (f"{margin:.3g} of what is allowed" for margin in (least, most))
+            nearest = [*map(max, margins)]
+            moved = nearest[1] - nearest[0]
+            change = "same" if abs(moved) <= ERODED else "changed" if moved > 0 else "improved"
+            before, after = (f"{margin:.3g} of what is allowed" for margin in nearest)
             yield Difference(change, "margin", case, clause, before, after)
 
 
 def _tests(report: Report) -> dict[tuple[str, str | None], dict[str, Any]]:
-    """The tests of each clause and case, by their names."""
+    """The tests of each clause and case, by their names; of two of one name the worse."""
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
     for clause in report["clauses"]:
         for test in clause["tests"]:
-            found.setdefault((clause["id"], test["case"]), {})[test["id"]] = test
+            named = found.setdefault((clause["id"], test["case"]), {})
+            named[test["id"]] = max(named.get(test["id"], test), test, key=_severity)
     return found
 
 
@@ -130,11 +132,12 @@ def _broken(old: Mapping[str, Any], new: Mapping[str, Any]) -> Any | None:
 
 
 def _no_longer(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The tests that were judged and are not, where fewer are: one that has another name is no loss."""
+    """The tests that were judged and are not. One that is not there at all may have another name: it is missed where
+    fewer are judged."""
     was, now = (
         {name for name, test in each.items() if _fails(test) or test["status"] == "proved"} for each in (old, new)
     )
-    return sorted(was - now) if len(now) < len(was) else []
+    return sorted(was - now if len(now) < len(was) else (was - now) & new.keys())
 
 
 def _fails(test: Mapping[str, Any]) -> bool:

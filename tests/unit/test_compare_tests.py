@@ -24,6 +24,7 @@ def with_tests(first, further):
         (("not-supported", "proved"), ("not-supported", None), "gone"),
         (("not-supported", "proved"), ("not-supported", "not-supported"), "gone"),
         (("failed", "failed"), ("failed", None), "gone"),
+        (("not-supported", "proved"), ("proved", "not-supported"), "gone"),
         (("expected-failure", "proved"), ("expected-failure", "failed"), "regressed"),
         (("expected-failure", "proved"), ("expected-failure", "expected-failure"), "regressed"),
         (("failed", "proved"), ("failed", "failed"), "regressed"),
@@ -40,6 +41,20 @@ def test_every_test_counts(was, now, change):
         assert comparison.differences[0].detail == "the further one"
     if change == "gone":
         assert comparison.differences[0].detail == FURTHER and comparison.exit_code() == 2
+
+
+@pytest.mark.parametrize("further", [None, "not-supported"])
+def test_what_improved_hides_no_test_that_is_gone(further):
+    """Both are told, and the verdict is that it cannot be told."""
+    comparison = compare(with_tests("failed", "proved"), with_tests("proved", further))
+    assert "gone" in [each.change for each in comparison.differences] and comparison.exit_code() == 2
+
+
+def test_of_two_tests_of_one_name_the_worse_counts():
+    """As in a report that was put together by hand."""
+    twice = with_tests("failed", None)
+    twice["clauses"][0]["tests"].insert(1, twice["clauses"][0]["tests"][0] | {"status": "proved"})
+    assert ("regressed", "clause", "COM-4") in told(report(), twice)
 
 
 def test_a_margin_that_erodes_is_told_of_any_test():

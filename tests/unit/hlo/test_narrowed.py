@@ -2,7 +2,9 @@
 
 import pytest
 
-from meshproof.hlo.narrowed import narrowed
+from meshproof.hlo.narrowed import Narrowed, narrowed
+from meshproof.hlo.shapes import Shape
+from suites.test_bytes_on_the_wire import cast_too_late
 from tests.unit.hlo.texts import module
 
 GATHER = "all-gather({}), channel_id=1, replica_groups={{}}, dimensions={{0}}, use_global_device_ids=true"
@@ -64,3 +66,14 @@ def test_an_asynchronous_one_is_read_where_it_is_done():
     %w = f32[64]{{0}} add(%b, %b)
     ROOT %z = s32[] constant(0)"""
     assert [(each.name, each.dtype) for each in narrowed(module(entry, CASTING))] == [("g", "bf16"), ("t", "bf16")]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [((128, 64), "192 bytes less would be sent"), ((128, None), "how many bytes less is unknown")],
+)
+def test_what_could_be_saved_is_told(sizes, told):
+    """In a sentence for each operation and pair of types; what the text does not tell is not nothing."""
+    found = [Narrowed("g", "all-gather", Shape("f32", (64,)), "bf16", size, 1) for size in sizes]
+    [said] = cast_too_late(found)
+    assert said.startswith("all-gather of 2 arrays in f32, which all that reads them casts to bf16") and told in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import typer
 
 from meshproof.commands.adopt import adopt
@@ -31,6 +33,14 @@ app.add_typer(expectations, name="expectations")
 app.add_typer(baseline, name="baseline")
 
 
+ENDING = ("SIGTERM", "SIGHUP")
+"""How schedulers, and terminals that are closed, end a command: it would leave behind what it has started."""
+
+
 @app.callback()
 def main() -> None:
     """Conformance and regression suite for distributed training in JAX and Flax."""
+    for name in ENDING:
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one, and so do its commands
+            signal.signal(number, signal.default_int_handler)

@@ -66,8 +66,9 @@ def proposed(proposal: Proposal) -> Form:
     """The strategy. Raises ``LookupError`` where the book has none, naming those it has."""
     if unknown := [size for size in NEEDED if not getattr(proposal, size)]:
         raise LookupError(f"a GPT needs its {', '.join(unknown)}")
+    if proposal.strategy not in PAGES:
+        raise LookupError(f"the book builds of a plan {', '.join(PAGES)}")
     options: dict[str, tuple[str, Mapping[str, Any] | tuple[str, ...]]] = {
-        "strategy": (proposal.strategy, PAGES),
         "optimizer": (proposal.optimizer, OPTIMIZERS),
         "precision": (proposal.precision, PRECISIONS),
     }

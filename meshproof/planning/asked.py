@@ -10,6 +10,9 @@ from meshproof.planning.models import Model, PlanError, find_model
 
 Found = TypeVar("Found")
 
+OPTIONS = {"heads": "--heads", "kv_heads": "--kv-heads", "vocabulary": "--vocab", "tied": "--tied/--untied"}
+"""Sizes that say something of a stack of layers alone, and how each is given."""
+
 LEAST_PARAMETERS, LARGEST = 1000, 1e15
 """Fewer parameters are meant as billions (7, 7.5); a larger count is a slip."""
 
@@ -35,7 +38,15 @@ def asked_model(config: str | None, params: float | None, given: dict[str, Any],
         )
     if config and given.keys() - {"length"}:
         raise PlanError(f"--config {config} has sizes of its own: leave away all but --sequence")
-    return replace(find_model(config), **given) if config else Model("the model", params or 0.0, **given)
+    if config:
+        return replace(find_model(config), **given)
+    model = Model("the model", params or 0.0, **given)
+    if not model.is_stack and (idle := [OPTIONS[name] for name in OPTIONS if name in given]):
+        raise PlanError(
+            f"{' and '.join(idle)} would change nothing: a model without --layers, --d-model and --d-ff is planned by "
+            f"its parameters alone; give these three too, or leave away {' and '.join(idle)}"
+        )
+    return model
 
 
 def named(option: str, name: str, find: Callable[[str], Found]) -> Found:

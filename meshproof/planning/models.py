@@ -71,12 +71,13 @@ class Model:
         hidden, square = self.d_model * self.d_ff, self.d_model**2
         least, most = self.layers * (2 * square + 2 * hidden), self.layers * (4 * square + 3 * hidden)
         words = self.vocabulary or LARGEST_VOCABULARY
-        upper = most + memory.vocabulary_parameters(words, self.d_model)
-        lower = least + memory.vocabulary_parameters(self.vocabulary, self.d_model, tied=True)
+        upper = most + memory.vocabulary_parameters(words, self.d_model, tied=self.tied is True)
+        lower = least + memory.vocabulary_parameters(self.vocabulary, self.d_model, tied=self.tied is not False)
         if not lower * (1 - SLACK) <= self.parameters <= upper * (1 + SLACK):
             raise PlanError(
                 f"--params {self.parameters:.4g} contradicts the other sizes: {self.layers} layers of {self.d_model} × "
-                f"{self.d_ff} have {least:.4g} to {most:.4g} parameters, and with the vocabulary at most {upper:.4g}; "
+                f"{self.d_ff} have {least:.4g} to {most:.4g} parameters, with the vocabulary {lower:.4g} to "
+                f"{upper:.4g}; "
                 f"a layer has 2 to 4 times d_model² in attention and 2 or 3 times d_model · d_ff"
             )
 

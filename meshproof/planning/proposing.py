@@ -10,6 +10,7 @@ from meshproof.planning.costs import Plan
 from meshproof.planning.layouts import Layout, divisors
 from meshproof.planning.models import PlanError
 from meshproof.planning.search import Question, by_strategy
+from meshproof.targets import read_target
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,12 @@ def target_of(question: Question) -> str:
             f"--verify: {chips:,} × {chip.name} are more than a slice of {chip.linked:,}, and what leaves a slice is "
             f"in no program: expected as many, or fewer"
         )
-    return f"tpu:{chip.name}:{'x'.join(map(str, squarest(chips, chip.axes)))}"
+    slice_of_all = f"tpu:{chip.name}:{'x'.join(map(str, squarest(chips, chip.axes)))}"
+    try:
+        return read_target(slice_of_all).name
+    except ValueError as error:
+        _, _, why = str(error).partition(": ")
+        raise PlanError(f"--verify: {chips:,} × {chip.name} make no slice: {why}; change --chips") from error
 
 
 def squarest(number: int, dimensions: int) -> tuple[int, ...]:

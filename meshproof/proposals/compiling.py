@@ -53,7 +53,7 @@ def compile_first(implementation: str, target: str, proposals: Sequence[dict[str
             f"meshproof.contract.Proposal. `meshproof check --impl {implementation} --target {target}` compiles the "
             f"strategies that it has"
         )
-    refused: dict[str, str] = {}
+    refused = dict[str, str]()
     for number, given in enumerate(proposals):
         try:
             strategy = module.proposed(Proposal(**given))
@@ -66,7 +66,8 @@ def compile_first(implementation: str, target: str, proposals: Sequence[dict[str
                 f"a strategy with mesh_axes; raise LookupError for what it does not have"
             )
         return compiled(strategy, target, Path(cache)) | {"number": number, "refused": refused}
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    named = {reason: [name for name in refused if refused[name] == reason] for reason in refused.values()}
+    reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in named.items())
     raise ProposalError(f"--impl {implementation} realises nothing of what fits: {reasons}")
 
 

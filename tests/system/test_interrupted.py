@@ -24,6 +24,21 @@ def strategies():
 """
 
 
+SLEEPING = """
+import os, pathlib, time
+
+def strategies():
+    pathlib.Path("started").write_text(str(os.getpid()))
+    time.sleep(10_000)
+"""
+
+COMMAND = """
+import signal
+from meshproof.cli import app
+signal.signal(signal.SIGINT, signal.default_int_handler)
+app()
+"""
+
 AS_ON_A_TERMINAL = """
 import signal, sys, pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,6 +70,22 @@ def test_an_interrupted_run_ends_and_counts_what_it_judged(tmp_path, workers):
     assert "INTERNALERROR" not in told and "1 proved" in told, told
     record = json.loads(report.read_text(encoding="utf-8"))
     assert record["environment"] and not record["run"]["finished"], told
+    assert is_gone(int(started.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_ends_what_it_started(tmp_path, sent):
+    """A scheduler's signal is heard as Ctrl-C is: a compiler would go on for minutes, and nobody would know why."""
+    (tmp_path / "sleeping.py").write_text(SLEEPING, encoding="utf-8")
+    started = tmp_path / "started"
+    command = [sys.executable, "-c", COMMAND, "plan", "--impl", "sleeping", "--hardware", "h100", "--chips", "8"]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
+        while not (started.exists() and started.read_text()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.2)
+        process.send_signal(sent)
+        assert process.wait(60) == 130, process.stderr.read()
     assert is_gone(int(started.read_text(encoding="utf-8")))
 
 

@@ -151,8 +151,7 @@ def test_what_is_not_asked_well_is_an_error(arguments, message):
         (
             "reference_impl",
             {"strategy": "pipeline"},
-            "realises nothing of what fits: pipeline: the book builds no strategy 'pipeline' of a plan; it builds "
-            "single device, data parallel",
+            "realises nothing of what fits: pipeline: the book builds of a plan single device, data parallel",
         ),
         ("reference_impl", {"optimizer": "sgd"}, "the book builds no optimizer 'sgd' of a plan; it builds adam"),
         ("reference_impl", {"precision": "bfloat16"}, "no precision 'bfloat16' of a plan; it builds mixed"),

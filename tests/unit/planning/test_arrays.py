@@ -68,7 +68,7 @@ def test_the_book_declares_what_a_plan_says(layout, recomputes, precision):
     [
         (
             Layout(3, data=8),
-            {"d_ff": 128},
+            {"d_ff": 128, "parameters": 4.5e5},
             "d_ff and d_model are both 128: shapes do not tell which dimension is split",
         ),
         (Layout(tensor=8), {"heads": 1}, "the width of a head and d_model are both 128"),

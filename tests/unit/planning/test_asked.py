@@ -29,6 +29,28 @@ def test_sizes_that_contradict_what_was_read_are_told():
         asked_model(None, None, {"layers": 30}, READ)
 
 
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [({"heads": 8}, "--heads"), ({"tied": False, "vocabulary": 50_000}, "--vocab and --tied/--untied")],
+)
+def test_sizes_without_layers_are_no_answer_to_anything(given, idle):
+    """What would change nothing is refused, with what it needs."""
+    with pytest.raises(PlanError, match=f"^{idle} would change nothing: a model without --layers"):
+        asked_model(None, 7e9, given, {})
+
+
+@pytest.mark.parametrize(("tied", "fits"), [(None, True), (True, True), (False, False)])
+def test_an_unembedding_is_held_to_the_parameters(tied, fits):
+    """A second matrix of the vocabulary has no room beside these layers: 3.96 to 6.59 billion with one of 1.05."""
+    stack = {"layers": 32, "d_model": 4096, "d_ff": 11008, "vocabulary": 256_000}
+    given = stack | ({} if tied is None else {"tied": tied})
+    if fits:
+        assert asked_model(None, 5.1e9, given, {}).layers == 32
+    else:
+        with pytest.raises(PlanError, match=r"--params 5\.1e\+09 contradicts .* with the vocabulary 6\.0"):
+            asked_model(None, 5.1e9, given, {})
+
+
 def test_what_fits_without_its_batch_alone_is_not_said_to_fit():
     """The state of a device is less than its memory, and what a microbatch adds is more than the rest."""
     asked = question(Model("deep", 0.9e9, 16, 2048, 8192, vocabulary=50_000, length=65_536), "v5e", 1, 65_536)

@@ -32,6 +32,7 @@ def test_chips_are_a_target(chip, chips, target):
     ("chip", "chips", "message"),
     [
         ("h100", 12, "12 × h100 are no whole hosts of 8: expected a multiple of it, or fewer"),
+        ("v5e", 3, "3 × v5e make no slice: 1x3 cannot be made of hosts of 2x2 chips; .*; change --chips"),
         ("v5e", 512, "512 × v5e are more than a slice of 256, and what leaves a slice is in no program"),
     ],
 )

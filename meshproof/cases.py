@@ -7,6 +7,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -275,4 +276,6 @@ def has_member(strategy: Any, member: str) -> bool:
     try:
         return inspect.getattr_static(strategy, member) is not None
     except AttributeError:
-        return hasattr(type(strategy), "__getattr__") and getattr(strategy, member, None) is not None
+        with suppress(Exception):  # a dict whose keys are attributes raises KeyError
+            return hasattr(type(strategy), "__getattr__") and getattr(strategy, member) is not None
+        return False

@@ -30,6 +30,6 @@ def test_init_makes_what_a_step_returns(observation, judge):
     compiles again. (A weak type, which a Python number gives an array, is another one.)"""
     judge.see(observation.training.steps)
     judge.clear(
-        f"after init, {problem}; name the dtype where it is made, as in jnp.full(shape, 0.0, jnp.float32)"
+        f"after init, {problem}; name the dtype where it is made, as in jnp.full(shape, value, dtype)"
         for problem in judge.see(observation.training.made_otherwise)
     )

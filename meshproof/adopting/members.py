@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -244,7 +245,7 @@ def _framework(state: Any, module: str) -> str:
     nodes = jax.tree.leaves(state, is_leaf=is_variable)
     if any(type(node).__module__.startswith("flax.nnx") for node in nodes):
         return "nnx"
-    homes = [str(getattr(value, "__name__", "")) for value in vars(sys.modules[module]).values()]
+    homes = [value.__name__ for value in vars(sys.modules[module]).values() if isinstance(value, ModuleType)]
     words = {"flax.linen": "linen", "equinox": "equinox", "haiku": "haiku"}
     return next((word for name, word in words.items() if name in homes), "jax")
 

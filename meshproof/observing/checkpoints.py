@@ -111,7 +111,7 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
         refused=subject.attempt(lambda: _refused(subject, folder)) if first else among,
-        damaged=subject.attempt(lambda: observe_damage(subject, whole, saved.values)) if first else among,
+        damaged=subject.attempt(lambda: _damaged(subject, whole, saved, values)) if first else among,
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
         background=BackgroundSaves.unseen(NOT_CONTINUED if first else among),
     )
@@ -124,6 +124,11 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
     largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
     background, state = observe_background_saves(subject, further[0], folder, largest)
     return replace(seen, background=background), state
+
+
+def _damaged(subject: Subject, whole: Path, saved: Saved, restored: Seen[Leaves]) -> tuple[Damaged, ...]:
+    """Beside what is restored from the whole checkpoint: what that has lost is no work of damage."""
+    return observe_damage(subject, whole, saved.values if isinstance(restored, Unseen) else restored)
 
 
 def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:

@@ -28,14 +28,14 @@ DAMAGES: dict[str, Callable[[int], int | None]] = {
 }
 """Damage to how many of a file's bytes are left: none where the file is not there any more."""
 
-NAMES = ("the saved state", "the state restored from a damaged checkpoint")
+NAMES = ("the state restored from the whole checkpoint", "that restored from the damaged one")
 
 
 @dataclass(frozen=True)
 class Damaged:
     """A checkpoint of which ``file`` was damaged: the first difference of the state that ``restore`` returned.
 
-    ``difference`` is none where ``restore`` raised, or the state is bitwise the saved one.
+    ``difference`` is none where ``restore`` raised, or the state is bitwise that of the whole checkpoint.
     """
 
     file: str
@@ -43,9 +43,9 @@ class Damaged:
     difference: str | None
 
 
-def observe_damage(subject: Subject, whole: Path, saved: Leaves) -> tuple[Damaged, ...]:
+def observe_damage(subject: Subject, whole: Path, values: Leaves) -> tuple[Damaged, ...]:
     """Of the largest file every damage, of others one, drawn from a fixed seed; of few files each is removed, too.
-    Copies are hard links.
+    Copies are hard links. ``values`` are those of the state that the whole checkpoint holds.
 
     Raises ``FileNotFoundError`` where the checkpoint has no file that could be damaged.
     """
@@ -66,7 +66,7 @@ def observe_damage(subject: Subject, whole: Path, saved: Leaves) -> tuple[Damage
         shutil.copytree(whole, copy, copy_function=os.link)
         _damage(copy / file.relative_to(whole), DAMAGES[damage](_size(file)))
         restored = _restored(subject, copy)
-        verdict = None if restored is None else bitwise(saved, values_of(restored, subject.model), "state", NAMES)
+        verdict = None if restored is None else bitwise(values, values_of(restored, subject.model), "state", NAMES)
         difference = None if verdict is None or verdict.passed else str(verdict)
         found.append(Damaged(file.relative_to(whole).as_posix(), damage, difference))
         shutil.rmtree(copy)

@@ -40,6 +40,10 @@ ALIKE, OTHER = 1e-3, 1e-2
 SEEN = 1e-4
 """What a part must change on one device, of the whole, to be compared."""
 
+NAMED = 3
+"""How many leaves a sentence names."""
+
+LOSS, LEFT = "the loss of step 1", "what step 1 leaves"
 AS_IT_SHOULD, NOT_AT_ALL, OTHERWISE = "as on one device", "not at all", "otherwise than on one device"
 UNCLEAR = "nearly as on one device"
 
@@ -83,7 +87,7 @@ def told(subject: Subject) -> Iterator[str]:
     first, *others = (dict(leaves(batch)) for batch in subject.host_batches)
     usual = [stepped(trainer, start, first) for trainer in trainers]
     placed = dict(leaves(canonical(subject.batches[0], "shard_batch")))
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     asked = {
         path: value
         for path, value in first.items()
@@ -96,12 +100,13 @@ def told(subject: Subject) -> Iterator[str]:
         for marks in parts.marks if values else ():
             batches = [first | {parts.field: replaced(value, each, parts.dimension, marks)} for each in values]
             changed.append([moved(*each, start, batches) for each in zip(trainers, usual, strict=True)])
-        for what, whole in usual[1].items():
-            if said := counted([weight(mesh[what], one[what], SEEN * norm(whole)) for mesh, one in changed]):
-                where = "" if said == NOT_AT_ALL else f"of {parts.called} in dimension {parts.dimension} "
-                alike.setdefault((what, where, said), []).append(parts.field)
-                break
-    for (what, where, said), fields in alike.items():
+        for what, said in clearest(usual[1], changed):
+            where = "" if said == NOT_AT_ALL else f"of {parts.called} in dimension {parts.dimension} "
+            whats, fields = alike.setdefault((where, said), ([], []))
+            whats.append(what)
+            fields.append(parts.field)
+    for (where, said), (whats, fields) in alike.items():
+        what = several([*dict.fromkeys(whats)])
         yield f"in {what}, {where}of {' and '.join(dict.fromkeys(fields))}, count: {said}"
     held = dict(leaves(subject.tree("parameters", subject.fresh())))
     batches = [first, *(batch for batch in others if shapes(batch) == shapes(first))][:COMPARED]
@@ -111,6 +116,25 @@ def told(subject: Subject) -> Iterator[str]:
     )
     if arrangement := rearranged(*trainers, start, batches, of_fields, of_parameters):
         yield f"the losses are those of one device with {arrangement}"
+
+
+def clearest(usual: Left, changed: list[list[Left]]) -> list[tuple[str, str]]:
+    """How the parts count: by the loss or by all that is left, or else by each leaf of that which tells it."""
+    said = {
+        what: counted([weight(mesh[what], one[what], SEEN * norm(whole)) for mesh, one in changed])
+        for what, whole in usual.items()
+    }
+    told = [(what, words) for what, words in said.items() if words]
+    clear = [each for each in told if OTHERWISE not in each[1]]
+    if told and told[0][0] in (LOSS, LEFT) and (told[0] in clear or not clear):
+        return told[:1]
+    return [each for each in clear if each[0] != LEFT]
+
+
+def several(whats: list[str]) -> str:
+    """The first of these, and how many more there are."""
+    rest = f" and of {len(whats) - NAMED} more" if len(whats) > NAMED else ""
+    return f"{whats[0]}{''.join(f' and {what.removeprefix(LEFT)[1:]}' for what in whats[1:NAMED])}{rest}"
 
 
 def shapes(batch: Leaves) -> dict[str, tuple[int, ...]]:
@@ -128,8 +152,9 @@ def stepped(trainer: Any, start: Leaves, batch: Leaves) -> Left:
     """The loss of a first step, and what of the state it leaves."""
     state = trainer.load(nest(start))
     step = step_of(trainer, *state_and_metrics(trainer.train_step(state, place(trainer, nest(batch)))))
-    kept = (np.ravel(value).astype(float) for value in (step.optimizer_state or step.parameters).values())
-    return {"the loss of step 1": np.array([step.loss]), "what step 1 leaves": np.concatenate(list(kept))}
+    left = step.optimizer_state or step.parameters
+    kept = {f"{LEFT} of {path}": np.ravel(value).astype(float) for path, value in left.items()}
+    return {LOSS: np.array([step.loss]), LEFT: np.concatenate([*kept.values()])} | kept
 
 
 def divided(batch: Leaves, placed: dict[str, Any]) -> Iterator[Parts]:

@@ -235,7 +235,7 @@ def origin(error: Exception) -> str:
 def shown(value: Any) -> str:
     """A value in few words: its type, and its shape or the beginning of its text."""
     kind = type(value).__name__
-    if hasattr(value, "shape"):
+    if has_member(value, "shape"):
         return f"a {kind} of shape {value.shape}"
     if isinstance(value, tuple | list):
         return f"a {kind} of {len(value)} ({', '.join(type(entry).__name__ for entry in value[:4])})"

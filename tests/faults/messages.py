@@ -18,6 +18,10 @@ PARTS = {
         "in the loss of step 1, of the 8 equal parts of each of 8 shards in dimension 0 of x and y, count: ",
         "6 to 7 not at all$",
     ],
+    ("NUM-4", "leaf_of_one_device"): [
+        r"  - in what step 1 leaves of \S*out, of the 8 equal parts in dimension 0 of x and y, count: ",
+        "count: 0 8 times, 1 to 7 not at all$",
+    ],
     ("NUM-4", "labels_moved_by_a_row"): [
         "  - the losses are those of one device with x moved by -1 in dimension 0, against the rest of the batch$",
     ],

@@ -13,6 +13,15 @@ from flax.training.train_state import TrainState
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+
+class Sizes(dict):
+    """Whose keys are attributes, and which raises ``KeyError`` for others, as people keep their settings."""
+
+    __getattr__ = dict.__getitem__
+
+
+SIZES = Sizes(inputs=16, hidden=32, outputs=8)
+
 ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
 
 
@@ -40,7 +49,8 @@ def squared(predicted, batch):
 def start(key):
     """Two matrices."""
     one, other = jax.random.split(key)
-    return {"hidden": jax.random.normal(one, (16, 32)) / 4, "out": jax.random.normal(other, (32, 8)) / 6}
+    hidden = jax.random.normal(one, (SIZES.inputs, SIZES.hidden)) / 4
+    return {"hidden": hidden, "out": jax.random.normal(other, (SIZES.hidden, SIZES.outputs)) / 6}
 
 
 def plain_loss(params, batch):

@@ -6,6 +6,7 @@ import jax
 import optax
 
 from tests.healthy.idioms import Trainer
+from tests.healthy.manual import DataParallel
 from tests.saboteurs.planting import plant_stranger
 
 
@@ -44,6 +45,19 @@ class RateTimesDevices(Trainer):
         super().__init__(devices)
 
 
+class LeafOfOneDevice(DataParallel):
+    """One leaf has the gradient of the first device's examples."""
+
+    name = "leaf_of_one_device"
+
+    def local_loss(self, w: Any, batch: Any) -> Any:
+        """Where nothing else passes a gradient on."""
+        kept, first = jax.lax.stop_gradient(w["out"]), jax.lax.axis_index("data") == 0
+        own = kept + first * self.mesh_axes["data"] * (w["out"] - kept)
+        return super().local_loss(w | {"out": own}, batch)
+
+
 plant_stranger(DeviceLeftOut(), "NUM-2", "NUM-4")
 plant_stranger(LastRowsDropped(), "NUM-2", "NUM-4")
 plant_stranger(RateTimesDevices(), "NUM-3")
+plant_stranger(LeafOfOneDevice(), "NUM-2", "NUM-4")

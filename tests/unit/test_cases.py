@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 from jax.sharding import PartitionSpec
 
-from meshproof.cases import Case, covering, first_of_its_kind, load_cases
+from meshproof.cases import Case, covering, first_of_its_kind, has_member, load_cases
 from meshproof.contract import Contract
+from meshproof.observing.members import shown
+from tests.implementations.unadopted import SIZES
 
 WHOLE = Contract(parameters={"*": PartitionSpec()}, optimizer_state={"*": PartitionSpec()})
 
@@ -135,3 +137,9 @@ def test_a_quick_run_of_the_book_has_every_kind():
     for kind in ("name", "framework", "model", "variant"):
         assert {getattr(each.strategy, kind) for each in chosen} == {getattr(each.strategy, kind) for each in book}
     assert len(chosen) < len(book) / 2
+
+
+def test_an_object_that_raises_for_what_it_lacks_lacks_it():
+    """Of any kind: settings are kept in dicts whose keys are attributes, and which raise ``KeyError``."""
+    assert has_member(SIZES, "hidden") and not has_member(SIZES, "shape")
+    assert shown(SIZES) == "a Sizes, {'inputs': 16, 'hidden': 32, 'outputs': 8}"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from meshproof.observing.lost_examples import counted, divided, listed, replaced, weight
+from meshproof.observing.lost_examples import clearest, counted, divided, listed, replaced, several, weight
 
 ONE = np.array([3.0, 4.0])
 
@@ -76,3 +76,54 @@ def test_a_part_is_replaced_along_its_dimension():
     """All other elements stay."""
     marks = np.array([False, True])
     assert np.array_equal(replaced(np.zeros((3, 2)), np.ones((3, 2)), 1, marks), [[0, 1]] * 3)
+
+
+USUAL = {name: np.ones(2) for name in ("the loss of step 1", "what step 1 leaves", *"ab")}
+
+
+def changed(**leaves):
+    """What two parts change, on the mesh by these factors of each part, and on one device."""
+    by_name = {
+        "the loss of step 1": (1, 1),
+        "what step 1 leaves": leaves.pop("whole", (1, 1)),
+        "a": (1, 1),
+        "b": (1, 1),
+    }
+    factors = by_name | leaves
+    return [
+        [
+            {name: np.multiply(factor[part], [1.0, 2.0]) for name, factor in factors.items()},
+            dict.fromkeys(USUAL, ONE_TWO),
+        ]
+        for part in range(2)
+    ]
+
+
+ONE_TWO = np.array([1.0, 2.0])
+UNLIKE = (np.array([2.0, 1.0]), np.array([2.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "told"),
+    [
+        ({}, []),
+        ({"whole": (2, 0), "a": (2, 0), "b": (2, 0)}, [("what step 1 leaves", "0 2 times, 1 not at all")]),
+        ({"whole": UNLIKE, "b": (2, 0)}, [("b", "0 2 times, 1 not at all")]),
+        ({"whole": (1, UNLIKE[0]), "b": (2, 0)}, [("b", "0 2 times, 1 not at all")]),
+        (
+            {"whole": (1, UNLIKE[0])},
+            [("what step 1 leaves", "0 as on one device, 1 otherwise than on one device")],
+        ),
+    ],
+)
+def test_leaves_tell_what_all_of_them_do_not(leaves, told):
+    """One leaf may have the gradient of one device's examples, where all others have that of all."""
+    assert clearest(USUAL, changed(**leaves)) == told
+
+
+def test_few_leaves_are_named():
+    """And the others counted."""
+    leaves = [f"what step 1 leaves of {name}" for name in "abcde"]
+    assert several(["the loss of step 1"]) == "the loss of step 1"
+    assert several(leaves[:2]) == "what step 1 leaves of a and of b"
+    assert several(leaves) == "what step 1 leaves of a and of b and of c and of 2 more"

@@ -66,3 +66,27 @@ def test_damage_is_observed_of_the_first_of_its_kind(monkeypatch):
         assert "'w'" in next(damaged.difference for damaged in seen.damaged if damaged.difference)
     assert isinstance(other.damaged, NotExercised) and isinstance(other.background.whole, NotExercised)
     assert other.restored.passed and other.continued.passed
+
+
+def test_what_a_restore_always_loses_is_no_damage():
+    """CKP-1 says so; whoever reads of damage would look in the wrong place. A torn file is told all the same."""
+
+    def save(state, folder):
+        folder.mkdir()
+        np.save(folder / "w.npy", np.asarray(state["w"]))
+        (folder / "comment").write_text("read by nobody")
+
+    def restore(folder):
+        return {"w": jnp.asarray(np.load(folder / "w.npy")) + 1}
+
+    def forgives(folder):
+        try:
+            return restore(folder)
+        except (OSError, ValueError, EOFError):
+            return {"w": jnp.zeros(())}
+
+    loses, forgiving = (case(odd(save=save, restore=each)) for each in (restore, forgives))
+    seen = observe(loses, [loses]).training.checkpoints
+    assert not seen.restored.passed and seen.damaged and not [each for each in seen.damaged if each.difference]
+    told = [each.file for each in observe(forgiving, [forgiving]).training.checkpoints.damaged if each.difference]
+    assert told and set(told) == {"w.npy"}

@@ -15,8 +15,8 @@ from meshproof.adopting.budgets import Budget, judged
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named, of_layouts, of_running
 from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight, trimmed
-from meshproof.adopting.stacks import stacked
-from meshproof.adopting.traffic import gathered, weights
+from meshproof.adopting.stacks import gathered_vectors, stacked
+from meshproof.adopting.traffic import Weight, gathered, weights
 from meshproof.contract import COMPUTE_TYPES, EIGHT_BITS, ELEMENT_TYPES, HALVES, Contract, spec_axes
 
 LEAST, MOST = 2, 3
@@ -83,11 +83,14 @@ def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int) -> Bud
     if layouts.parameters is None:
         question = Question("step", "which tensors are parameters is not known, so that nothing is promised of traffic")
         return Budget(None, None, None, 1, (question,))
-    sight = _in_stacks(sight, layouts)
+    of = weights(layouts.parameters, layouts.optimizer_state, {})
+    vectors = gathered_vectors(sight.step.moved, of, sight.mesh)
+    sight = _in_stacks(sight, of)
     in_use = {
         path: leaf.without(gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
-    return judged(sight, layouts, in_use, dict(_said(layouts.parameters, sight.adapter.computed)), parts, evaluations)
+    said = {path: in_use[path] for path in vectors} | dict(_said(layouts.parameters, sight.adapter.computed))
+    return judged(sight, layouts, in_use, said, parts, evaluations)
 
 
 def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:
@@ -101,9 +104,8 @@ def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec])
             yield path, replace(leaf, spec=trimmed(tuple(contract.spec("computed", path))))
 
 
-def _in_stacks(sight: Sight, layouts: Layouts) -> Sight:
+def _in_stacks(sight: Sight, of: list[Weight]) -> Sight:
     """The same, with layers that move in a scan as the stacks that they are of."""
-    of = weights(layouts.parameters or {}, layouts.optimizer_state, {})
 
     def joined(read: Read) -> Read:
         return replace(read, moved=stacked(read.moved, of, sight.mesh))

@@ -23,7 +23,7 @@ from meshproof.adopting.placement import mesh_of, mesh_source, place_batches
 from meshproof.adopting.trees import arrays, path_of
 from meshproof.cases import has_member, import_problem
 from meshproof.observing.members import shown
-from meshproof.observing.state import is_variable
+from meshproof.observing.state import bits, is_variable
 
 LEAST = (("init", "state"), ("train_step",), ("batches", "batch"))
 """What cannot be guessed: one of each."""
@@ -59,7 +59,7 @@ def adapt(target: str) -> Adapter:
     mesh = mesh_of(trainer, members, imports, {**arrays(state), **arrays(batch)})
     if not has_member(trainer, "shard_batch"):
         place_batches(batch, members, imports)
-    _parts(trainer, state, members, imports)
+    _parts(trainer, state, stacked_copies(arrays(state), mesh.size), members, imports)
     if has_member(trainer, "single_device"):
         members["single_device"] = _alone("self.trainer.single_device(dtype)")
     elif wanted := _count_of_devices(found):
@@ -163,19 +163,35 @@ def _batches_from(given: str, first: Any, imports: set[str]) -> str:
     )
 
 
-def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str]) -> None:
+def stacked_copies(found: Mapping[str, Any], devices: int) -> frozenset[str]:
+    """The paths of arrays (devices, …) whose slices are copies, one on each device, as ``pmap`` keeps a state: none
+    unless all arrays are stacked so."""
+
+    def is_stacked(array: Any) -> bool:
+        own = (1, *array.shape[1:])
+        return bool(array.shape) and array.shape[0] == devices and array.sharding.shard_shape(array.shape) == own
+
+    if devices == 1 or not all(map(is_stacked, found.values())):
+        return frozenset()
+    hosts = {path: np.asarray(bits(array)) for path, array in found.items()}
+    return frozenset(path for path, host in hosts.items() if (host == host[:1]).all())
+
+
+def _parts(trainer: Any, state: Any, copies: frozenset[str], members: dict[str, str], imports: set[str]) -> None:
     """``parameters``, ``optimizer_state``, ``load`` and, for what is neither, ``auxiliary``, where they are absent."""
     if has_member(trainer, "parameters") and has_member(trainer, "optimizer_state"):
         return
+    shapes = {path: array.shape[path in copies :] for path, array in arrays(state).items()}
     try:
-        parts = find_parts({path: array.shape for path, array in arrays(state).items()}, _not_parameters(state))
+        parts = find_parts(shapes, _not_parameters(state))
     except LookupError as error:
         raise AdoptError(str(error.args[0])) from error
-    imports.add("from meshproof.adopting.trees import subtree")
+    imports |= {f"from meshproof.adopting.trees import {name}" for name in ("subtree", *["own_copies"] * bool(copies))}
     if not has_member(trainer, "parameters"):
         without = f", without={json.dumps(parts.without)}" if parts.without else ""
+        tree = f'subtree(state, "{parts.parameters}"{without})'
         members["parameters"] = (
-            f'    def parameters(self, state):\n        return subtree(state, "{parts.parameters}"{without})'
+            f"    def parameters(self, state):\n        return {f'own_copies({tree})' if copies else tree}"
         )
         if not has_member(trainer, "load"):
             imports.add("from meshproof.adopting.trees import loaded")
@@ -184,14 +200,29 @@ def _parts(trainer: Any, state: Any, members: dict[str, str], imports: set[str])
                 f'        return loaded(self.init(jax.random.key(0)), "{parts.parameters}", parameters)'
             )
     if not has_member(trainer, "optimizer_state") and parts.optimizer_state:
-        members["optimizer_state"] = _showing("optimizer_state", parts.optimizer_state)
-    if not has_member(trainer, "auxiliary") and parts.others:
-        members["auxiliary"] = _showing("auxiliary", parts.others)
+        members["optimizer_state"] = _showing("optimizer_state", parts.optimizer_state, copies)
+    held = arrays(state)
+    told = {id(array) for array in _told(trainer, state)}
+    others = {name: path for name, path in parts.others.items() if id(held[path]) not in told}
+    if not has_member(trainer, "auxiliary") and others:
+        members["auxiliary"] = _showing("auxiliary", others, copies)
 
 
-def _showing(member: str, trees: Mapping[str, str]) -> str:
-    """The source of a member that shows these trees and arrays, by name."""
-    shown = "".join(f'            "{name}": subtree(state, "{path}"),\n' for name, path in trees.items())
+def _told(trainer: Any, state: Any) -> Iterator[Any]:
+    """What the trainer's own members show of a state: it is none of its other arrays."""
+    for member in ("parameters", "optimizer_state"):
+        if has_member(trainer, member):
+            yield from arrays(attempt(f"{member}(state)", getattr(trainer, member), state)).values()
+
+
+def _showing(member: str, trees: Mapping[str, str], copies: frozenset[str]) -> str:
+    """The source of a member that shows these trees and arrays, by name; of ``copies`` each device's own."""
+
+    def tree(path: str) -> str:
+        of = f'subtree(state, "{path}")'
+        return f"own_copies({of})" if any(each == path or each.startswith(f"{path}/") for each in copies) else of
+
+    shown = "".join(f'            "{name}": {tree(path)},\n' for name, path in trees.items())
     return f"    def {member}(self, state):\n        return {{\n{shown}        }}"
 
 

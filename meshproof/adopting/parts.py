@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOMENTS = {"mu", "nu", "trace", "momentum", "velocity", "m", "v", "v_row", "v_col", "moments", "acc_grads"}
+MOMENTS |= {"adam_mu", "adam_nu", "adam_m", "adam_v", "exp_avg", "exp_avg_sq"}
 OPTIMIZERS = {"opt_state", "optimizer", "optimizer_state", "opt", "optim", "optimizer_states"}
 PARAMETERS = ("params", "parameters", "weights", "model", "network")
 OTHERS = {"ema", "ema_params", "average", "averages", "averaged", "target", "target_params", "batch_stats", "rngs"}

@@ -26,6 +26,19 @@ def stacked(moved: Iterable[Moved], of: list[Weight], mesh: Mapping[str, int]) -
     return tuple(one for each in alike.values() for one in _joined(each, of, mesh))
 
 
+def gathered_vectors(moved: Iterable[Moved], of: list[Weight], mesh: Mapping[str, int]) -> list[str]:
+    """The parameters of one dimension, in a stack too, whose shards are gathered: as a norm's scale is, which costs
+    less than to move what it scales."""
+    shards = {(entry.axes, key(dimensions)) for entry, dimensions in moved if entry.operation == "all-gather"}
+    return [
+        weight.path
+        for weight in of
+        for each in (weight, _layer(weight))
+        if each and len(each.shape) == 1
+        if any(shape in shard_shapes(each, set(axes), mesh) for axes, shape in shards)
+    ]
+
+
 def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Iterator[Moved]:
     (first, dimensions), *_ = each
     shape, known = key(dimensions), [(entry.tensors, entry.bytes) for entry, _ in each if entry.tensors and entry.bytes]

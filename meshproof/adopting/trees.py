@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from meshproof.contract import leaves, nest
 from meshproof.measures.layout import Array
@@ -21,8 +24,11 @@ _OWN = re.compile(r"/(?:value|raw_value)$")
 
 
 def path_of(keys: tuple[Any, ...]) -> str:
-    """The path of JAX's key path."""
-    words = (next(str(getattr(key, name)) for name in ("key", "name", "idx") if hasattr(key, name)) for key in keys)
+    """The path of JAX's key path, in which a pytree of one's own may have keys of any kind."""
+    words = (
+        next((str(getattr(key, name)) for name in ("key", "name", "idx") if hasattr(key, name)), str(key))
+        for key in keys
+    )
     return _OWN.sub("", "/".join(words))
 
 
@@ -50,7 +56,8 @@ def subtree(state: Any, path: str, without: Sequence[str] = ()) -> Any:
 
 
 def loaded(state: Any, path: str, values: Mapping[str, Any]) -> Any:
-    """A state with these values below ``path``, each where the one lay that it replaces.
+    """A state with these values below ``path``, each where the one lay that it replaces; of a stacked one (devices, …)
+    on each device.
 
     Other floating-point arrays take the values' dtype, so that a state of float64 values is one of float64.
     """
@@ -61,11 +68,32 @@ def loaded(state: Any, path: str, values: Mapping[str, Any]) -> Any:
         if not isinstance(leaf, jax.Array):
             return leaf
         if (name := path_of(keys)) in given:
-            return jax.device_put(jnp.asarray(given[name]), leaf.sharding)
+            value = jnp.asarray(given[name])
+            stacks = value.ndim < leaf.ndim
+            return jax.device_put(jnp.broadcast_to(value, leaf.shape) if stacks else value, leaf.sharding)
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return jax.device_put(leaf.astype(width), leaf.sharding) if floating and leaf.dtype != width else leaf
 
     return jax.tree_util.tree_map_with_path(replace, state)
+
+
+def own_copies(tree: Any) -> Any:
+    """Stacked arrays (devices, …), as ``pmap`` takes them, as global arrays (…) of which each device holds its own
+    slice as a replica. Nothing moves here and nothing is compared: whether the copies are equal is up to training."""
+    [first, *_] = jax.tree.leaves(tree)
+    shards = sorted(first.addressable_shards, key=lambda shard: shard.index[0].start or 0)
+    mesh = Mesh(np.array([shard.device for shard in shards]), ("devices",))
+    return _unstack(mesh)(jax.device_put(tree, NamedSharding(mesh, PartitionSpec("devices"))))
+
+
+@cache
+def _unstack(mesh: Mesh) -> Any:
+    def own(stacked: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[0], stacked)
+
+    return jax.jit(
+        jax.shard_map(own, mesh=mesh, in_specs=PartitionSpec("devices"), out_specs=PartitionSpec(), check_vma=False)
+    )
 
 
 def copied(state: Any) -> Any:

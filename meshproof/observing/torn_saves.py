@@ -13,8 +13,18 @@ from typing import Any
 
 from meshproof.measures.continuing import Continued
 
-OPERATIONS = {"open": "opening", "os.mkdir": "making", "os.rename": "renaming", "os.remove": "removing"}
-"""File operations, as Python's audit hooks name them, and as messages do."""
+OPERATIONS: dict[str, tuple[str, tuple[tuple[int, int | None], ...]]] = {
+    "open": ("opening", ((0, None),)),
+    "os.mkdir": ("making", ((0, 2),)),
+    "os.rename": ("renaming", ((0, 2), (1, 3))),
+    "os.remove": ("removing", ((0, 1),)),
+    "os.rmdir": ("removing", ((0, 1),)),
+    "os.link": ("linking", ((1, 3),)),
+    "os.symlink": ("linking", ((1, 2),)),
+    "os.truncate": ("truncating", ((0, None),)),
+}
+"""File operations, as Python's audit hooks name them, and as messages do; and which of their arguments are paths, with
+the descriptor of the folder that each is in."""
 
 
 class Copies:
@@ -22,26 +32,32 @@ class Copies:
     where it is not as before the last one, and of each file that is written one that has it half."""
 
     def __init__(self, own: Path, folder: Path, stopped: list[Continued], run: Continued) -> None:
-        self.own, self.folder, self.stopped, self.run = own, folder, stopped, run
+        self.own, self.folder, self.stopped, self.run = own.resolve(), folder, stopped, run
         self.busy, self.seen = False, ""
         self.begun: dict[Path, bytes] = {}
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
         """An audit hook."""
-        if self.busy or event not in OPERATIONS or not str(args[0]).startswith(str(self.own)):
+        if self.busy or event not in OPERATIONS:
             return
         self.busy = True
+        told, paths = OPERATIONS[event]
+        named = (place_of(args[path], -1 if within is None else args[within]) for path, within in paths)
+        if file := next((each for each in named if each and each.is_relative_to(self.own)), None):
+            self.before(told, file)
+            if event == "open" and is_written(*args[1:3]):
+                self.begun.setdefault(file, file.read_bytes() if file.is_file() and not is_emptied(*args[1:3]) else b"")
+        self.busy = False
+
+    def before(self, told: str, file: Path) -> None:
+        """What a kill leaves before something is done with a file, if that is not as before the last operation."""
         self.tear()
-        file = Path(str(args[0]))
         place = self.next()
         if (now := listed(place)) == self.seen:
             shutil.rmtree(place)
         else:
             self.seen = now
-            self.keep(f"before {OPERATIONS[event]} {file.relative_to(self.own)}")
-        if event == "open" and is_written(*args[1:3]):
-            self.begun.setdefault(file, file.read_bytes() if file.is_file() and not is_emptied(*args[1:3]) else b"")
-        self.busy = False
+            self.keep(f"before {told} {file.relative_to(self.own)}")
 
     def tear(self) -> None:
         """A copy for each file that was begun and has contents now: the first half of them, and then what was there."""
@@ -79,6 +95,19 @@ def copied_at_each_operation(own: Path, folder: Path, stopped: list[Continued], 
         copies.busy = True
 
 
+def place_of(path: Any, within: int) -> Path | None:
+    """Where a file is that an operation names by a path or a descriptor, in the folder of another one (-1: in none);
+    a link is where it is itself. ``None`` where the system does not tell."""
+    try:
+        if isinstance(path, int):
+            return Path(f"/proc/self/fd/{path}").readlink()
+        folder = Path(f"/proc/self/fd/{within}").readlink() if within >= 0 else ""
+        whole = Path(folder, os.fsdecode(path)).absolute()
+        return whole.parent.resolve() / whole.name
+    except (OSError, TypeError):
+        return None
+
+
 def is_written(mode: str | None, flags: int) -> bool:
     """Whether a file is opened to be written: by a mode, as ``open`` has it, or by flags, as ``os.open``."""
     return bool(set(mode or "") & set("wax+")) or bool(flags & (os.O_WRONLY | os.O_RDWR))
@@ -100,6 +129,9 @@ def copy(source: Path, place: Path) -> None:
 
 
 def listed(folder: Path) -> str:
-    """The names and sizes of all files."""
-    files = {path.relative_to(folder): path.stat().st_size if path.is_file() else 0 for path in folder.rglob("*")}
-    return repr(sorted(files.items()))
+    """The names and sizes of all files, and where links lead."""
+
+    def kind(path: Path) -> str:
+        return str(path.readlink()) if path.is_symlink() else str(path.stat().st_size if path.is_file() else "")
+
+    return repr(sorted((str(path.relative_to(folder)), kind(path)) for path in folder.rglob("*")))

@@ -24,13 +24,15 @@ CAUGHT = {
     "SortedAsText": r"resumed at step 6, stopped after step 11: expected .* goes on from step 11, saw .* step 9",
     "CountsAnew": r"resumed at step 6, stopped after step 11: expected a run that goes on from step 11, saw .* step 6",
     "PlaceOnce": r"resumed at step 6, stopped after step 11: at step 12 expected the examples .* saw those of step 6",
+    "MadeElsewhere": r"killed while step 4 was saved, before removing step_3: .* saw FileNotFoundError",
+    "Relinked": r"killed while step 4 was saved, before linking latest: .* from step 3 or 4, saw one from step 0",
     "OneKept": r"killed while step 4 was saved, .* goes on from step 3 or 4, saw one from step 0",
 }
 """Of each fault what is said of it."""
 
-SOUND = "Sound", "Linked", "Ends", "EndsWithoutData"
+SOUND = "Sound", "Linked", "Logged", "Ends", "EndsWithoutData"
 
-STOPPED_IS_SOUND = "Apart", "InPlace", "OneKept", "OneFile", "Mapped"
+STOPPED_IS_SOUND = "Apart", "MadeElsewhere", "Relinked", "InPlace", "OneKept", "OneFile", "Mapped"
 """What only a kill shows."""
 
 

@@ -1,4 +1,4 @@
-"""A training loop that goes on soundly, or has the fault that the environment names. NumPy alone: its files are quick.
+"""A training loop that goes on soundly, or has the fault that the environment names.
 
 python -m tests.implementations.runs NAME …    what CKP-6 says of each, as JSON
 """
@@ -17,68 +17,10 @@ from meshproof.measures.continuing import astray
 from meshproof.observing.runs import observe_continued, observe_run, observe_second_life
 from meshproof.observing.seen import Failed
 from tests.implementations import minimal
+from tests.implementations.sound_run import Sound
 
 CHOSEN = "MESHPROOF_TEST_RUN"
 """Names the run, as `RUNS` has it."""
-
-
-def step_of(folder):
-    """The number in its name."""
-    return int(folder.name.removeprefix("step_"))
-
-
-class Sound:
-    """Least squares with momentum; each checkpoint is a folder that gets its name when it is whole."""
-
-    def __init__(self, folder):
-        self.folder, self.step, self.place, self.saved = folder, 0, 0, ("weights", "momentum")
-        self.weights, self.momentum = np.zeros(4), np.zeros(4)
-        if found := sorted(folder.glob("step_*")):
-            self.restore(self.last(found))
-
-    def last(self, found):
-        """The one of the latest step."""
-        return max(found, key=step_of)
-
-    def read(self):
-        """The batch at the place of the data."""
-        self.place += 1
-        return {"x": np.random.default_rng(self.place).standard_normal((8, 4))}
-
-    def batch(self):
-        """The next batch to train on."""
-        return self.read()
-
-    def __next__(self):
-        batch = self.batch()
-        error = batch["x"] @ (self.weights - 1)
-        self.momentum = 0.9 * self.momentum + batch["x"].T @ error / 8
-        self.weights = self.weights - 0.1 * self.momentum
-        self.step += 1
-        return batch, float(np.mean(error**2))
-
-    def write(self, folder):
-        """The arrays."""
-        np.savez(folder / "arrays.npz", **{name: vars(self)[name] for name in self.saved})
-
-    def tell(self, folder):
-        """Where the data go on."""
-        (folder / "data.json").write_text(json.dumps(self.place))
-
-    def save(self):
-        """Both, and then the name."""
-        temporary = self.folder / "new"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        self.write(temporary)
-        self.tell(temporary)
-        temporary.rename(self.folder / f"step_{self.step}")
-
-    def restore(self, folder):
-        """What was saved."""
-        self.step = step_of(folder)
-        vars(self).update(np.load(folder / "arrays.npz"))
-        self.place = json.loads((folder / "data.json").read_text())
 
 
 class Restarted(Sound):
@@ -263,6 +205,49 @@ class Linked(Sound):
         return (self.folder / "latest").readlink() if (self.folder / "latest").is_symlink() else super().last(found)
 
 
+class Relinked(Linked):
+    """Between two links there is none."""
+
+    def save(self):
+        """The old one is removed first."""
+        Sound.save(self)
+        (self.folder / "latest").unlink(missing_ok=True)
+        (self.folder / "latest").symlink_to(f"step_{self.step}")
+
+    def last(self, found):
+        """What the link names, or nothing."""
+        link = self.folder / "latest"
+        return link.resolve() if link.is_symlink() else self.folder / "step_0"
+
+    def restore(self, folder):
+        """From the beginning, where there is nothing."""
+        if folder.name != "step_0":
+            super().restore(folder)
+
+
+class MadeElsewhere(Sound):
+    """The old ones are removed before the new one comes from another folder."""
+
+    def save(self):
+        """Renamed from there."""
+        for old in self.folder.glob("step_*"):
+            shutil.rmtree(old)
+        temporary = Path(tempfile.mkdtemp(dir=self.folder.parent.parent))
+        self.write(temporary)
+        self.tell(temporary)
+        temporary.rename(self.folder / f"step_{self.step}")
+
+
+class Logged(Sound):
+    """A sound one that writes beside its folder, too."""
+
+    def save(self):
+        """A line."""
+        with Path(f"{self.folder}.log").open("a") as log:
+            log.write(f"{self.step}\n")
+        super().save()
+
+
 class Unheard(Sound):
     """As `InPlace`, but another process writes: a kill would tear it, and nothing is heard of it here."""
 
@@ -275,7 +260,7 @@ class Unheard(Sound):
             subprocess.run([sys.executable, "-c", copying, written, self.folder / f"step_{self.step}"], check=True)
 
 
-RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__(), EndsWithoutData, Mapped)}
+RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__(), EndsWithoutData, Mapped, Relinked)}
 strategies = minimal.strategies
 
 

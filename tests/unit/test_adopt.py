@@ -4,6 +4,7 @@ import ast
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import product
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,20 @@ def moved(operation, axes, dimensions, phase="backward", tensors=1, realized_as=
 def spec_of(path, patterns):
     """By the first pattern that matches."""
     return next(spec for pattern, spec in patterns.items() if fnmatchcase(path, pattern))
+
+
+class Spelled(SimpleNamespace):
+    """A pytree whose keys are plain words, which JAX takes."""
+
+
+jax.tree_util.register_pytree_with_keys(
+    Spelled, lambda made: ([("w", made.w)], None), lambda _, children: Spelled(w=children[0])
+)
+
+
+def test_keys_may_be_words():
+    """JAX asks for no kind of key."""
+    assert list(arrays({"a": Spelled(w=jnp.ones(3))})) == ["a/w"]
 
 
 @pytest.mark.parametrize(

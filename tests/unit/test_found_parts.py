@@ -22,6 +22,17 @@ def test_parts_are_found_by_moments():
     }  # fmt: skip
 
 
+def test_moments_by_hand_are_found():
+    """By names that no layer has."""
+    shapes = {"weights/embed": (8, 4), "weights/ln": (4,), "step": ()}
+    shapes |= {
+        f"adam_{kind}/{path}": shape for kind in ("mu", "nu") for path, shape in [("embed", (8, 4)), ("ln", (4,))]
+    }
+    parts = find_parts(shapes)
+    assert (parts.parameters, parts.others) == ("weights", {})
+    assert parts.optimizer_state == {"adam_mu": "adam_mu", "adam_nu": "adam_nu"}
+
+
 def test_parts_of_a_tuple_are_found():
     """As NNX has them: a model with statistics, and an optimizer. Two counters keep two names."""
     shapes = {"0/w": (4,), "0/bn/mean": (4,), "1/opt_state/0/trace/w": (4,), "1/opt_state/1/count": (), "1/count": ()}

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from operator import attrgetter
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -227,6 +228,12 @@ def test_batches_that_are_drawn_anew_are_named():
             {"w": jnp.zeros(2, jnp.complex64)},
             "start.parameters",
             "parameters has complex64 at 'w', expected real numbers; keep its real and its imaginary part as two",
+        ),
+        (
+            "parameters",
+            {"w": nn.Partitioned(jnp.zeros(()), ())},
+            "start.parameters",
+            "every leaf; take it out of its box, as flax.linen.meta.unbox(tree) does",
         ),
         ("gradients", None, "gradients.values", "gradients returned a NoneType, None, expected nested dicts"),
         (

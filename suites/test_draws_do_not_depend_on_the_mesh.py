@@ -179,7 +179,7 @@ def rows_of_a_device(case):
 @pytest.mark.clause("NUM-9", applies=both(distributed, draws, unless(brings_truth)))
 def test_every_shard_counts(observation, judge):
     """The first gradients MUST depend on the examples of every shard of the batch. (With the same keys, and the rows of
-    the next shard in their place. Without gradients, the first update.)"""
+    the next shard in their place. Without gradients, what the first step leaves of moments and parameters.)"""
     judge.clear(
         f"step 1: expected other gradients where the rows of shard {shard} of the batch are replaced by those of the "
         f"next one, saw the same bits: what its device adds is lost; look at the mean over devices"

@@ -56,7 +56,7 @@ def test_auxiliary_state_equals_truth(case, observation, truth, judge):
     random keys, which ``load`` is not handed: AUX-1. A running mean follows a bias that the norm takes out again, and
     of which rounding decides.)"""
     judge.needs(case, "auxiliary")
-    cancelled_shapes = {np.shape(truth.value.steps[0].parameters.get(path)) for path in cancelled(truth)}
+    cancelled_shapes = {np.shape(marked): marked for marked in cancelled(truth).values()}
     steps = zip(judge.see(observation.training.steps), truth.value.steps, truth.rounding.steps, strict=True)
     verdicts = []
     for number, (seen, value, rounding) in enumerate(steps, start=1):
@@ -68,6 +68,8 @@ def test_auxiliary_state_equals_truth(case, observation, truth, judge):
         )
         if not is_:
             judge.see(NotExercised("the auxiliary state has whole numbers alone: AUX-1 judges them"))
-        follow = [path for path, leaf in is_.items() if np.shape(leaf) in cancelled_shapes]
+        follow = {
+            path: cancelled_shapes[np.shape(leaf)] for path, leaf in is_.items() if np.shape(leaf) in cancelled_shapes
+        }
         verdicts.append(judge_leaves(saw, is_, by, f"auxiliary state after step {number}", cancelled=follow))
     judge.numbers(verdicts)

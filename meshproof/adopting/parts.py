@@ -46,7 +46,10 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     below = {path for path in free if path.startswith(prefix)}
     parameters = {path.removeprefix(prefix) for path in below - not_parameters}
     if not parameters:
-        raise LookupError(f"no array of the state can be a parameter: it has {sorted(shapes)}")
+        raise LookupError(
+            f"no array of the state can be a parameter: it has {sorted(shapes)}; give the trainer parameters(state), "
+            f"which picks them out as nested dicts, and load(parameters), which makes a state of them"
+        )
     tops = {path.split("/")[0] for path in moments} - {path.split("/")[0] for path in below}
     owned |= {path for path in shapes if path.split("/")[0] in tops}
     trees = sorted({_tree(path, shapes, prefix, parameters) for path in owned if path not in below})

@@ -31,10 +31,10 @@ from meshproof.observing.gradients import observe_gradients
 from meshproof.observing.initialisation import observe_initialisation
 from meshproof.observing.members import origin
 from meshproof.observing.programs import stage
-from meshproof.observing.seen import Failed, Unseen
+from meshproof.observing.seen import Failed, Seen, Unseen
 from meshproof.observing.single_device_truth import DRAWING
 from meshproof.observing.start import observe_start
-from meshproof.observing.subject import Subject
+from meshproof.observing.subject import CHANGED, Subject
 from meshproof.observing.training import Training, observe_training
 
 HEAD = "from jax.sharding import PartitionSpec as P\nfrom meshproof.contract import Contract\nCONTRACT = Contract()\n"
@@ -154,7 +154,7 @@ def see(adapter: Adapter) -> Sight:
         forward = _read(subject, "loss", state)
         gradients = observe_gradients(subject, state)
         training = observe_training(subject, state, initialisation.types)
-    _refuse(training)
+    _refuse(training, gradients.values)
     if step.draws and "draws" not in adapter.members:
         adapter = replace(adapter, members={"draws": "    draws = True"} | adapter.members)
     layouts, placed = start.layouts, start.batch.fields
@@ -243,13 +243,16 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 
 
-def _refuse(training: Training) -> None:
+def _refuse(training: Training, gradients: Seen[Any]) -> None:
     """Raises `AdoptError` where no step can be run, or where a second run leaves other bits."""
     if isinstance(training.steps, Failed):
         raise AdoptError(training.steps.reason)
     if isinstance(training.rerun, Failed):
         raise AdoptError(f"a second run of the same steps failed: {training.rerun.reason}")
     if not isinstance(training.rerun, Unseen) and not training.rerun.passed:
+        for each in (*_told(training.losses), gradients):
+            if isinstance(each, Failed) and CHANGED in each.reason:
+                raise AdoptError(each.reason)
         raise AdoptError(
             f"two runs of the same three steps differ: {training.rerun}. Expected the same bits; what is not "
             f"deterministic cannot be promised. Take keys from the state or from init's key, and draw no other numbers"

@@ -8,14 +8,14 @@ independent errors E‖error‖² = ‖deviations‖², so a correct run stays n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from math import inf, isfinite, sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 
 from meshproof.contract import Leaves
-from meshproof.measures.parts_of_leaves import place
-from meshproof.measures.verdicts import Failure, LeafRecord, Verdict, ratio
+from meshproof.measures.causes import explain
+from meshproof.measures.verdicts import Failure, LeafRecord, Verdict
 
 MULTIPLE = 6.0
 """How many standard deviations are allowed.
@@ -57,8 +57,8 @@ def judge(
     ``observed`` holds arrays or scalars of any real dtype. Integer leaves must be equal; those of 8 bits, to which
     floats are rounded, may differ by 1 in a hundredth of them. A leaf that is missing, unexpected, of another shape or
     not finite fails, as does a bound that exceeds ``vacuous`` of the truth, except of the parameters in ``cancelled``
-    and of their moments. Of what its last change (``changes``) has brought back to nearly 0, that is the signal. If
-    both ``began`` alike, a message says how far they have come.
+    and of their moments, or of those of their elements that it marks. Of what its last change (``changes``) has brought
+    back to nearly 0, that is the signal. If both ``began`` alike, a message says how far they have come.
     Raises ``ValueError`` if truth and rounding do not have the same leaves and shapes: then the judge is broken.
     """
     if truth.keys() != rounding.keys():
@@ -147,8 +147,10 @@ def within(
     changes: Leaves | None = None,
     began: Leaves | None = None,
 ) -> Judge:
-    """A judge of one leaf against the reference called ``name``, by the deviations in ``rounding``."""
-    endings = tuple(f"/{path}" for path in cancelled)
+    """A judge of one leaf against the reference called ``name``, by the deviations in ``rounding``.
+
+    Where rounding decides a part of a leaf, that part and the rest are two.
+    """
 
     def judge_leaf(path: str, observed: np.ndarray, reference: np.ndarray) -> LeafRecord:
         if path not in rounding:
@@ -167,86 +169,46 @@ def within(
                 )
         if np.shape(by) != np.shape(is_):
             raise ValueError(f"{path}: the leaf has shape {np.shape(is_)}, its rounding {np.shape(by)}")
-        error, allowed, signal = norm(saw - is_), MULTIPLE * norm(by), norm(is_)
-        if changes and path in changes:
-            signal = max(signal, norm(changes[path]))
         if is_integer(observed) and is_integer(reference) and not np.array_equal(observed, reference):
-            tied = sqrt(max(1, TIES * saw.size))
-            if observed.dtype in (np.int8, np.uint8) and np.abs(saw - is_).max() == 1 and error <= tied:
-                return LeafRecord(path, error, tied, signal)
-            seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
-            return LeafRecord(path, error, 0.0, signal, "differs", seen)
-        most = inf if f"/{path}".endswith(endings) else vacuous
+            return integers(path, observed, reference, name)
         start = real(began[path]) if began and path in began else None
-        step = norm(changes[path]) if changes and path in changes else 0.0 if start is None else norm(is_ - start)
-        failure, detail = explain(saw, is_, MULTIPLE * by, error, signal, name, most, start, step)
-        return LeafRecord(path, error, allowed, signal, failure, detail)
+        change = real(changes[path]) if changes and path in changes else None
+
+        def judged(where: np.ndarray | bool, vacuous: float) -> LeafRecord:
+            ours, true, bound = (np.where(where, each, 0.0) for each in (saw, is_, MULTIPLE * by))
+            begun, added = (None if each is None else np.where(where, each, 0.0) for each in (start, change))
+            error, signal = norm(ours - true), max(norm(true), 0.0 if added is None else norm(added))
+            step = norm(added) if added is not None else 0.0 if begun is None else norm(true - begun)
+            failure, detail = explain(ours, true, bound, error, signal, name, vacuous, begun, step)
+            return LeafRecord(path, error, norm(bound), signal, failure, detail)
+
+        noise = noise_of(path, is_.shape, cancelled)
+        if noise is None or noise.all():
+            return judged(True, vacuous if noise is None else inf)
+        kept, rest = judged(~noise, vacuous), judged(noise, inf)
+        return kept if kept.failure or not rest.failure else rest
 
     return judge_leaf
 
 
-def explain(
-    saw: np.ndarray,
-    is_: np.ndarray,
-    bound: np.ndarray,
-    error: float,
-    signal: float,
-    name: str,
-    vacuous: float,
-    start: np.ndarray | None = None,
-    step: float = 0.0,
-) -> tuple[Failure | None, str]:
-    """The failure of a leaf, if any, and its likely cause: a constant factor points at a wrong mean or sum, or of what
-    was added at a wrong rate; a part that is wrong at what a device makes of its own place. (Not of what is off by no
-    more than the length of a ``step``: Adam's first ones show little but signs.)
-    """
-    allowed = norm(bound)
-    share = ratio(allowed, signal)
-    if isfinite(allowed) and error > allowed:
-        if start is not None and np.array_equal(saw, start):
-            cause = "it is what it was before the step"
-        elif start is not None and (factor := multiple(saw - start, is_ - start, error)):
-            cause = (
-                f"what the step adds is {factor:.5g} times what it adds in {name}: its rate, or a factor of gradients"
-            )
-        elif factor := multiple(saw, is_, error):
-            cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
-        elif not saw.any():
-            cause = "it is all zeros: never computed, or never written back"
-        else:
-            where = place(saw, is_, bound) if error > 2 * step else ""
-            cause = where or "by more than rounding explains, in whatever order"
-        return "exceeds", f"differs from {name}: {cause}"
-    if not (isfinite(allowed) and share <= vacuous):
-        cause = (
-            "terms cancel, or a ReLU is so near 0 that it may flip, or two choices tie, as where values are quantised: "
-            "use other data or fewer steps"
-        )
-        return "vacuous", f"cannot be judged: its bound is {share:.2g} of the signal, more than {vacuous:g}; {cause}"
-    return None, ""
+def noise_of(path: str, shape: tuple[int, ...], cancelled: Collection[str]) -> np.ndarray | None:
+    """Which elements of a leaf are nothing but rounding: those of the parameter that its path ends with, if it is
+    ``cancelled``; by name alone all of them. ``None``: of none is that known."""
+    name = max((each for each in cancelled if f"/{path}".endswith(f"/{each}")), key=len, default=None)
+    if name is None:
+        return None
+    every = np.ones(shape, bool)
+    noise = np.asarray(cancelled[name]) if isinstance(cancelled, Mapping) else every
+    return every if noise.all() else noise if noise.shape == shape else None
 
 
-def multiple(saw: np.ndarray, is_: np.ndarray, error: float) -> float:
-    """How many times the other an array is, in as many digits as are known; 0 where it is no such multiple, to a tenth
-    of their difference."""
-    factor = float(np.vdot(is_, saw)) / norm(is_) ** 2 if is_.any() else 0.0
-    rest = norm(saw - factor * is_)
-    if abs(factor - 1) <= 1e-5 or rest >= error / 10:
-        return 0.0
-    return float(f"{factor:.7g}" if rest < error / 1000 else f"{factor:.3g}")
-
-
-def common_cause(factor: float) -> str:
-    """What usually multiplies by such a factor; empty if nothing does."""
-    if factor < 0:
-        return ": a wrong sign"
-    times = max(factor, 1 / factor)
-    is_count = round(times) > 1 and abs(times - round(times)) < min(1e-3 * times, 0.1)
-    if not is_count:
-        return ""
-    return (
-        ": a sum instead of a mean, or reduced twice or never" if factor > 1 else ": a mean instead of a sum, or twice"
-    )
+def integers(path: str, observed: np.ndarray, reference: np.ndarray, name: str) -> LeafRecord:
+    """The record of whole numbers that are not equal: those of 8 bits may be rounded from floats."""
+    off, signal, tied = real(observed) - real(reference), norm(real(reference)), sqrt(max(1, TIES * observed.size))
+    if observed.dtype in (np.int8, np.uint8) and np.abs(off).max() == 1 and norm(off) <= tied:
+        return LeafRecord(path, norm(off), tied, signal)
+    seen = f"differs from {name}: {first(observed != reference, observed, reference)}; integers must be exact"
+    return LeafRecord(path, norm(off), 0.0, signal, "differs", seen)
 
 
 def same_bytes(path: str, observed: np.ndarray, reference: np.ndarray, names: tuple[str, str]) -> LeafRecord:

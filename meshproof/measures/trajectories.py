@@ -47,35 +47,47 @@ def changes(trajectory: Trajectory) -> tuple[Leaves, ...]:
     return ({}, *later)
 
 
-def cancelled(reference: ReferenceTrajectory) -> frozenset[str]:
-    """The parameters whose gradient is 0 but for rounding, and what an optimizer keeps in few numbers beside moments.
+def cancelled(reference: ReferenceTrajectory) -> dict[str, np.ndarray]:
+    """The parameters whose gradient is 0 but for rounding, and what an optimizer keeps in few numbers beside moments:
+    of which elements that is so.
 
     The gradient of a bias that a softmax or a norm takes out again is, in float32, what other terms leave when they
     cancel. Its bound exceeds its value, but is no more than `VACUOUS` of what as many elements of all gradients have.
+    Of one bias for queries, keys and values that is the part of the keys.
     Where no gradients are shown, the same is asked of each tree of moments and of the parameters, after the first step.
     Few numbers, as the estimate of a distance by Prodigy, may be such sums, too: parameters show what is made of them.
     """
     true, rounding = reference.value, reference.rounding
     step, by = true.steps[0], rounding.steps[0]
     trees = {"": {path: (value, by.parameters[path]) for path, value in step.parameters.items()}}
-    beside = set()
+    beside = dict[str, np.ndarray]()
     for path, value in step.optimizer_state.items():
         if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
             trees.setdefault(path.removesuffix(of), {})[of] = (value, by.optimizer_state[path])
         elif np.size(value) <= FEW:
-            beside.add(path)
+            beside[path] = np.ones(np.shape(value), bool)
     if true.gradients:
-        return frozenset(beside) | _cancelled(true.gradients, rounding.gradients)
+        return beside | _cancelled(true.gradients, rounding.gradients)
     pairs = ([{path: pair[side] for path, pair in tree.items()} for side in (0, 1)] for tree in trees.values())
-    return frozenset(beside).union(*(_cancelled(*each) for each in pairs))
+    for each in pairs:
+        for path, marked in _cancelled(*each).items():
+            beside[path] = marked | beside.get(path, np.False_)
+    return beside
 
 
-def _cancelled(true: Leaves, rounding: Leaves) -> frozenset[str]:
+def _cancelled(true: Leaves, rounding: Leaves) -> dict[str, np.ndarray]:
     elements = sum(np.size(value) for value in true.values())
     squares = sum(norm(real(value)) ** 2 for value in true.values())
 
-    def cancels(path: str, value: np.ndarray) -> bool:
-        allowed = MULTIPLE * norm(real(rounding[path]))
-        return norm(real(value)) < allowed <= VACUOUS * sqrt(squares * np.size(value) / elements)
+    def is_noise(value: np.ndarray, allowed: np.ndarray) -> bool:
+        return norm(value) < norm(allowed) <= VACUOUS * sqrt(squares * value.size / elements)
 
-    return frozenset(path for path, value in true.items() if cancels(path, value))
+    found = {}
+    for path, leaf in true.items():
+        value, allowed = real(leaf), MULTIPLE * real(rounding[path])
+        small = np.abs(value) < allowed
+        if is_noise(value, allowed):
+            found[path] = np.ones(value.shape, bool)
+        elif small.any() and is_noise(value[small], allowed[small]):
+            found[path] = small
+    return found

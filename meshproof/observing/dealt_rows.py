@@ -7,12 +7,20 @@ rows. Handed the rows in the mesh's order, one device draws for each what the me
 
 from __future__ import annotations
 
-from typing import Any
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from meshproof.observing.draws import SWAPPED, rows_by_shard
+from meshproof.observing.members import loss_of, state_and_metrics
 from meshproof.observing.probes import place
+from meshproof.observing.seen import NotSupported
+from meshproof.observing.subject import Subject
+
+if TYPE_CHECKING:
+    from meshproof.observing.single_device_truth import OneDevice
 
 
 class Dealt:
@@ -34,3 +42,18 @@ class Dealt:
         if len(rows) % (self.shards * self.microbatches):
             return rows
         return rows.reshape(self.shards, self.microbatches, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+
+def dealt_alike(subject: Subject, one: OneDevice) -> OneDevice:
+    """One device that takes its rows as the mesh deals them to microbatches, if the first loss tells that it does."""
+    rows = rows_by_shard(subject)
+    if isinstance(rows, NotSupported):
+        return one
+    seen = loss_of(state_and_metrics(subject.strategy.train_step(subject.fresh(), subject.batches[0]))[1])
+    for parts in range(1, rows.shape[1] + 1):
+        if rows.shape[1] % parts == 0:
+            other = copy(one)
+            other.trainer = Dealt(one.trainer, len(rows), parts) if parts > 1 else one.trainer
+            if abs(other.first_step(other.state()).loss - seen) <= SWAPPED * abs(seen):
+                return other
+    return one

@@ -22,6 +22,7 @@ from jax.experimental.key_reuse._core import key_reuse_signatures
 from jax.extend.core.primitives import copy_p
 
 from meshproof.contract import Batch, leaves
+from meshproof.measures.numerics import is_integer
 from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, loss_of, origin, state_and_metrics
 from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_rows, with_typed_keys
@@ -29,7 +30,7 @@ from meshproof.observing.probes import LATER, place
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import KEYS, OTHER, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import host
-from meshproof.observing.subject import Subject
+from meshproof.observing.subject import STATE, Subject
 from meshproof.observing.tensor_masks import alike_over_tensor_axes
 
 LATE = 16
@@ -92,7 +93,7 @@ def observe_draws(subject: Subject) -> Draws:
         later=subject.attempt(lambda: _later(subject)),
         late=late,
         pairs=subject.attempt(lambda: _pairs(subject)),
-        ignored=subject.attempt(lambda: _ignored(subject)),
+        ignored=subject.attempt(lambda: ignored_shards(subject)),
         reused=subject.attempt(lambda: _reused(subject)),
         keys=subject.attempt(lambda: drawn(subject.strategy, subject.fresh(), subject.batches)),
         late_keys=subject.attempt(lambda: _late_keys(subject))
@@ -185,7 +186,7 @@ def _pairs(subject: Subject) -> tuple[tuple[int, int], ...] | NotSupported:
     return tuple(pair for pair in combinations(range(len(rows)), 2) if are_alike(*pair))
 
 
-def _ignored(subject: Subject) -> tuple[int, ...] | NotSupported:
+def ignored_shards(subject: Subject) -> tuple[int, ...] | NotSupported:
     """The shards whose rows change nothing where those of the next shard stand in their place."""
     batch, rows = subject.host_batches[0], rows_by_shard(subject, 2)
     if isinstance(rows, NotSupported):
@@ -193,22 +194,36 @@ def _ignored(subject: Subject) -> tuple[int, ...] | NotSupported:
     if not np.all(batch.get(str(subject.case.contract.mask), True)):
         return NotSupported("its mask leaves out rows of the first batch: let the first of `batches` be whole")
     usual = _first(subject, batch)
+    if not subject.has("gradients") and same(usual, _held(subject, subject.fresh())):
+        return NotSupported("the first step changes no number: show its gradients, or let the first rate be none of 0")
     found = []
     for shard in range(len(rows)):
         at = rows.copy()
         at[shard] = rows[(shard + 1) % len(rows)]
         other = _first(subject, _taken(batch, at.ravel()))
-        if all(np.array_equal(value, other[path], equal_nan=True) for path, value in usual.items()):
+        if same(usual, other):
             found.append(shard)
     return tuple(found)
 
 
 def _first(subject: Subject, batch: Batch) -> Mapping[str, np.ndarray]:
-    """The first gradients, or, where it shows none, the parameters after the first step."""
+    """The first gradients, or, where it shows none, moments and parameters after the first step."""
     state, given = subject.fresh(), place(subject.strategy, batch)
     if subject.has("gradients"):
         return host(canonical(subject.strategy.gradients(state, given), "gradients"))
-    return subject.host(subject.tree("parameters", state_and_metrics(subject.strategy.train_step(state, given))[0]))
+    return _held(subject, state_and_metrics(subject.strategy.train_step(state, given))[0])
+
+
+def _held(subject: Subject, state: Any) -> Mapping[str, np.ndarray]:
+    """Parameters and optimizer state, but for counters."""
+    shown = {part: subject.host(subject.tree(part, state)) for part in STATE if subject.has(part)}
+    every = {f"{part}/{path}": value for part, tree in shown.items() for path, value in tree.items()}
+    return {path: value for path, value in every.items() if not is_integer(value)}
+
+
+def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """Whether two trees have the same bits, or NaN in the same places."""
+    return all(np.array_equal(value, other[path], equal_nan=True) for path, value in one.items())
 
 
 def rows_by_shard(subject: Subject, least: int = 1) -> np.ndarray | NotSupported:

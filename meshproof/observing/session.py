@@ -25,7 +25,7 @@ from meshproof.observing.probes import observe_probes
 from meshproof.observing.programs import observe_programs
 from meshproof.observing.refusals import observe_refusals
 from meshproof.observing.seen import NotSupported, Unseen
-from meshproof.observing.single_device_truth import RETRACED, SingleDevice, observe_single_device
+from meshproof.observing.single_device_truth import Retraced, SingleDevice, observe_single_device
 from meshproof.observing.start import Start, observe_start
 from meshproof.observing.state import array_leaves, is_gone
 from meshproof.observing.subject import Subject
@@ -52,7 +52,7 @@ def observe(case: Case, cases: Sequence[Case] = (), checkpoints: bool = True) ->
         gone = any(is_gone(array) for _, array in array_leaves(state))
         training = observe_training(subject, subject.fresh() if gone else state, initialisation.types)
         lost_examples = observe_lost_examples(subject, training, alone)
-        probes = RETRACED if alone.truth is RETRACED else observe_probes(subject, start)
+        probes = alone.truth if isinstance(alone.truth, Retraced) else observe_probes(subject, start)
         draws = observe_draws(subject)
         refusals = observe_refusals(subject)
     return Observation(

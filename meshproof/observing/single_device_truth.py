@@ -30,7 +30,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -44,11 +43,10 @@ from meshproof.measures.lengths import spread
 from meshproof.observing.alike import Alike
 from meshproof.observing.alone import on_one_device
 from meshproof.observing.compilations import COMPILED, compilations_of
-from meshproof.observing.dealt_rows import Dealt
-from meshproof.observing.draws import SWAPPED, rows_by_shard
+from meshproof.observing.dealt_rows import dealt_alike
 from meshproof.observing.float64_trainers import NotTheSameError, Widened, of_float64
 from meshproof.observing.key_streams import Drawn, drawn
-from meshproof.observing.members import canonical, loss_of, scalar, state_and_metrics
+from meshproof.observing.members import canonical, scalar, state_and_metrics
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, lowered, place, probes, run, step_of
 from meshproof.observing.rounding import as_held, deviations, of_changes, of_losses, only_doubles
@@ -72,13 +70,16 @@ normal error exceeds those deviations once in a million runs (Student's t with 4
 APART, FAR_DRAWS = 1024.0, 2
 """So many units in the last place are much more than rounding; so many runs tell how a metric moves with the loss."""
 
-RETRACED = NotSupported(
-    "a step of single_device() is compiled in every call, too often to train hundreds of times: jit it once"
-)
-"""CMP-1 says so of the mesh."""
+SHOWN = ("parameters", "optimizer_state", "auxiliary")
+"""What shows a part of a state, after each step."""
 
 DRAWING = re.compile("threefry|rng_bit_generator")
 """What draws, in a program before it is compiled."""
+
+
+@dataclass(frozen=True)
+class Retraced(NotSupported):
+    """One device compiles too often to be trained hundreds of times. CMP-1 says so of a step on the mesh."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,12 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     one = OneDevice(subject.case, trainer, "gradients" in parts, start, subject.host_batches)
     if getattr(subject.strategy, "draws", False):
         one = dealt_alike(subject, one)
-    if subject.attempt(lambda: one.retraces) is True:
-        return RETRACED
+    retraced = subject.attempt(lambda: one.retraced)
+    if isinstance(retraced, str) and retraced:
+        return Retraced(
+            f"{retraced} of single_device() is compiled in every call, too often to train hundreds of times: jit it "
+            "once"
+        )
     idle = NotSupported("its step draws no random numbers")
     draws, double = subject.attempt(lambda: one.draws), subject.attempt(lambda: one.in_double)
     return SingleDevice(
@@ -127,21 +132,6 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
         spread=subject.attempt(lambda: one.spread(pieces_of(subject))) if draws is True else idle,
         keys=subject.attempt(one.keys) if draws is True else idle,
     )
-
-
-def dealt_alike(subject: Subject, one: OneDevice) -> OneDevice:
-    """One device that takes its rows as the mesh deals them to microbatches, if the first loss tells that it does."""
-    rows = rows_by_shard(subject)
-    if isinstance(rows, NotSupported):
-        return one
-    seen = loss_of(state_and_metrics(subject.strategy.train_step(subject.fresh(), subject.batches[0]))[1])
-    for parts in range(1, rows.shape[1] + 1):
-        if rows.shape[1] % parts == 0:
-            other = copy(one)
-            other.trainer = Dealt(one.trainer, len(rows), parts) if parts > 1 else one.trainer
-            if abs(other.first_step(other.state()).loss - seen) <= SWAPPED * abs(seen):
-                return other
-    return one
 
 
 class OneDevice:
@@ -176,12 +166,18 @@ class OneDevice:
         return not same(*(replace(each, parameters={}, optimizer_state={}, metrics={}) for each in (later, usual)))
 
     @cached_property
-    def retraces(self) -> bool:
-        """Whether as many programs are compiled as there are steps, in a run after one that was the same."""
+    def retraced(self) -> str:
+        """The member that is compiled in every call, if as many programs are as there are steps in a run after one that
+        was the same; else empty."""
         self.train(self.trainer, self.training)
-        with compilations_of() as events:
-            self.train(self.trainer, self.training)
-        return sum(event in COMPILED for event in events) >= len(self.training.batches)
+        if compiled_in(lambda: self.train(self.trainer, self.training)) < len(self.training.batches):
+            return ""
+        state = self.state()
+        shown = {part: partial(getattr(self.trainer, part), state) for part in SHOWN if has_member(self.trainer, part)}
+        calls: dict[str, Callable[[], Any]] = {"load": self.state} | shown
+        for call in calls.values():
+            call()
+        return next((member for member, call in calls.items() if compiled_in(call)), "train_step")
 
     @cached_property
     def program_draws(self) -> bool:
@@ -280,6 +276,13 @@ class OneDevice:
     def keys(self) -> tuple[Drawn, ...] | NotSupported:
         """By which the first step draws."""
         return drawn(self.trainer, self.state(), [place(self.trainer, nest(self.training.batches[0]))])
+
+
+def compiled_in(call: Callable[[], Any]) -> int:
+    """How many programs are compiled in a call."""
+    with compilations_of() as events:
+        call()
+    return sum(event in COMPILED for event in events)
 
 
 def same(one: Step, other: Step) -> bool:

@@ -23,6 +23,9 @@ F = TypeVar("F", bound=Facet)
 ALONE = "non-addressable"
 """What JAX says where host code reads an array of which other processes hold a part."""
 
+CHANGED = "changed the state that it was given, in place"
+"""What is said of a member that is asked for a value alone."""
+
 STATE: tuple[Part, ...] = ("parameters", "optimizer_state")
 """What every state has."""
 
@@ -126,7 +129,7 @@ class Subject:
         changed = [path for path, array in array_leaves(state) if not is_same(before.get(path), array)]
         if changed:
             raise ValueError(
-                f"{member} changed the state that it was given, in place: {len(changed)} of its arrays, first "
+                f"{member} {CHANGED}: {len(changed)} of its arrays, first "
                 f"{changed[0]}. Expected a value alone, for what comes after would start from another state; let it "
                 f"work on a copy, as nnx.clone makes one, or in evaluation mode"
             )

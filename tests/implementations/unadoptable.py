@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from tests.implementations.unadopted import PlainLoop, place, plain_step
+from tests.implementations.unadopted import Dropping, PlainLoop, place, plain_step, squared
 
 
 class OnNoMesh:
@@ -53,6 +53,15 @@ class NamesNoParameter(PlainLoop):
     """Says how what it does not have is computed with."""
 
     computed = MappingProxyType({"experts": P("data")})
+
+
+class DropsInItsLoss(Dropping):
+    """Its forward pass draws from the state's own streams, which go on."""
+
+    def loss(self, state, batch):
+        """Of the model itself."""
+        model, _ = state
+        return squared(model(batch["x"]), batch)
 
 
 class SaysASpecAlone(PlainLoop):

@@ -144,6 +144,7 @@ def test_how_experts_are_computed_with_is_asked_and_taken_over(tmp_path):
         (f"{HOME}.unadoptable:GivesBatchesOnce", "which can be gone through once; expected a list of batches, or"),
         (f"{HOME}.unadoptable:TakesAKey", "train_step(state, batch, key) cannot be called with two"),
         (f"{HOME}.unadoptable:Draws", "two runs of the same three steps differ"),
+        (f"{HOME}.unadoptable:DropsInItsLoss", "loss changed the state that it was given, in place: "),
         (f"{HOME}.unadoptable:RaisesInInit", "init(key) raised RuntimeError: no weights here"),
         (f"{HOME}.unadoptable:NeedsMore", "missing 1 required positional argument: 'config'"),
         (f"{HOME}.unadoptable:Lacking", "without init or state, batches or batch; expected a trainer"),

@@ -25,7 +25,7 @@ from meshproof.files import check_json, check_writable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import case_of, record_of
 from meshproof.judging.spec import GROUPS, read_clauses
-from meshproof.launching.peers import Peers, find_peers, is_launched
+from meshproof.launching.peers import Peers, by_as_many, find_peers, is_launched
 from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading
 from meshproof.observing.lost_processes import Lost, find_command, observe_loss
@@ -197,7 +197,8 @@ def check_selection(select: str) -> None:
 def alone(item: pytest.Item) -> str:
     """The command that runs one test again, from the folder that this run was started in."""
     here = item.config.invocation_params.dir == item.config.rootpath
-    return f"{'pytest' if here else 'meshproof check'} '{item.nodeid}'{chosen_options(item.config)}"
+    command = f"{'pytest' if here else 'meshproof check'} '{item.nodeid}'{chosen_options(item.config)}"
+    return by_as_many(command, os.environ) if item.config.option.distributed else command
 
 
 def chosen_options(config: pytest.Config) -> str:

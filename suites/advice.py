@@ -106,7 +106,7 @@ def lacking(
     if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
         return ""
     alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
-    which = " or ".join(alike[:3]) or together(lacks, leaves)
+    which = either(alike) or together(lacks, leaves)
     if which and any(other.lane == ("all-reduce", axes) != lane.lane and over_by(other) == lacks for other in wrong):
         return f"as much as the gradient of {which}, which is all-reduced over {over} and not scattered"
     if which and lacks <= of.get("gradients", 0):
@@ -206,7 +206,7 @@ def gathers_more(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
     for times, often in enumerate(("once", "twice", "three times"), 1):
         whole, rest = divmod(excess, times)
         alike = [leaf.path for leaf in leaves if whole in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
-        if not rest and (paths := " or ".join(alike[:3]) or together(whole, leaves)):
+        if not rest and (paths := either(alike) or together(whole, leaves)):
             return f"{paths} {often}"
     return ""
 
@@ -248,8 +248,15 @@ def together(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
             if size == rest and count < 3:
                 return f"all parameters but {' and '.join(paths)}"
             if size == excess:
-                return " and ".join(paths)
+                as_large = any(sizes[each] == sizes[path] for path in paths for each in sizes.keys() - {*paths})
+                return " and ".join(paths) + " (or others as large)" * as_large
     return ""
+
+
+def either(paths: list[str]) -> str:
+    """One of these; empty where there is none."""
+    rest = f" or {len(paths) - 3} more" if len(paths) > 3 else ""
+    return " or ".join(paths[:3]) + rest
 
 
 def often(over: str, axes: tuple[str, ...]) -> str:

@@ -203,7 +203,11 @@ def _parts(trainer: Any, state: Any, copies: frozenset[str], members: dict[str, 
         members["optimizer_state"] = _showing("optimizer_state", parts.optimizer_state, copies)
     held = arrays(state)
     told = {id(array) for array in _told(trainer, state)}
-    others = {name: path for name, path in parts.others.items() if id(held[path]) not in told}
+    others = {
+        name: path
+        for name, path in parts.others.items()
+        if id(held[path]) not in told and (not copies or path in copies)  # a key of each device is no state of one
+    }
     if not has_member(trainer, "auxiliary") and others:
         members["auxiliary"] = _showing("auxiliary", others, copies)
 

@@ -144,7 +144,8 @@ def of_running(sight: Sight) -> Iterable[Question]:
             if bad:
                 yield Question("train_step", f"after three steps, {named(bad)}: {what}: intended?")
     if isinstance(training.implicit_transfers, tuple) and training.implicit_transfers:
-        yield Question("train_step", f"each step is fed from the host, {training.implicit_transfers[0]}: intended?")
+        told = f"each step moves arrays between the host and devices implicitly, {training.implicit_transfers[0]}"
+        yield Question("train_step", f"{told}: intended?")
     if sight.promotions:
         yield Question("train_step", f"a dtype is promoted implicitly, {sight.promotions[0]}: intended?")
     if sight.displaced:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Any, Literal, get_args
 
 from meshproof.report.document import PACKAGES, VERSIONED
@@ -24,6 +24,9 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Outcome = Literal["regressed", "cannot tell", "changed", "same"]
+NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\S*/\S*|[\d.e-]*\d")
+"""What is between quotes or in brackets, paths and numbers."""
+
 NAMED = 4
 """The most packages that the verdict names."""
 
@@ -81,8 +84,13 @@ class Comparison:
         return 2 if self.cannot_tell else 0
 
     def groups(self) -> list[list[Difference]]:
-        """Differences grouped by change, kind and place: what forty cases have in common is one line."""
-        return [list(group) for _, group in groupby(self.differences, lambda each: (each.rank, each.place))]
+        """Differences grouped by change, kind and place: what forty cases have in common is one line. Of checkpoints
+        that is an error, whatever names and numbers are in it."""
+        found = dict[tuple[Any, ...], list[Difference]]()
+        for each in self.differences:
+            said = NAMES.sub("", f"{each.old} {each.new}") if each.kind == "checkpoint" else ""
+            found.setdefault((each.rank, each.place, said), []).append(each)
+        return [*found.values()]
 
     @property
     def sentence(self) -> str:

@@ -26,6 +26,13 @@ def is_launched(environment: Mapping[str, str]) -> bool:
     return MARKS in environment and NUMBER in environment
 
 
+def by_as_many(command: str, environment: Mapping[str, str]) -> str:
+    """The same command for as many processes: by the launcher, or for whoever starts each of them."""
+    if not is_launched(environment):
+        return f"{command} --distributed"
+    return f"meshproof launch -n {find_peers(environment).count} -- {command}"
+
+
 def find_peers(environment: Mapping[str, str]) -> Peers:
     """Those of the three variables; where none of them is set, those of a cluster that JAX knows.
 

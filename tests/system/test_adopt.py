@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jax.sharding import PartitionSpec as P
 from typer.testing import CliRunner
 
 from meshproof.cli import app
@@ -62,6 +63,20 @@ def test_what_is_written_is_green(tmp_path, trainer, least):
     assert len([line for line in body.splitlines() if line.strip()]) <= 40
     failed, proved, said = check(tmp_path, "mine")
     assert failed == 0 and proved >= least, said
+
+
+def test_copies_that_are_stacked_are_copies(tmp_path):
+    """As ``pmap`` takes them: data parallelism, and no parameter is split."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted_pmap:Stacked", "--output", "mine.py")
+    assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
+    contract = written(tmp_path / "mine.py")
+    assert contract.device_dimension and {*contract.parameters.values(), *contract.optimizer_state.values()} == {P()}
+    assert [(line.operation, line.payload) for line in contract.step] == [
+        ("all-reduce", "gradients"),
+        ("all-reduce", "metrics"),
+    ]
+    failed, proved, said = check(tmp_path, "mine")
+    assert failed == 0 and proved >= 20, said
 
 
 @pytest.mark.thorough

@@ -9,7 +9,7 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import advised, apart, hint, in_groups, lacking, multiplied, several, together
+from suites.advice import advised, apart, either, hint, in_groups, lacking, multiplied, several, together
 from suites.raveled import moments
 from suites.test_state_bytes_equal_theory import furthest
 
@@ -19,6 +19,14 @@ LEAVES = (
 )
 OVER = ("data",)
 NAMES = ("scale", "shift")
+
+
+def test_leaves_of_one_size_cannot_be_told_apart():
+    """Two of four norms: whichever they are, bytes do not say."""
+    norms = tuple(LeafLayout(f"norm_{at}", (32,), 4, "", (), PartitionSpec()) for at in range(5))
+    assert together(256, norms) == "norm_0 and norm_1 (or others as large)"
+    assert together(1024, LEAVES) == "table"
+    assert either([leaf.path for leaf in norms]) == "norm_0 or norm_1 or norm_2 or 2 more"
 
 
 def test_a_gradient_that_is_summed_whole_is_not_missing():

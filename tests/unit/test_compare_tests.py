@@ -1,8 +1,11 @@
 """A clause of a case has several tests: none of them is lost behind another."""
 
+from dataclasses import replace
+
 import pytest
 
 from meshproof.comparison import compare
+from meshproof.comparison.differences import Difference
 from tests.comparing import judgement, report, told
 
 FURTHER = "suites/test_COM-4.py::test_further[fsdp-jax-toy@data=8]"
@@ -80,3 +83,18 @@ def test_flags_are_told_where_they_differ():
     assert told(report(), report(xla_flags=flags)) == [("changed", "defaults", "XLA_FLAGS")]
     [found] = compare(report(xla_flags=flags), report()).differences
     assert (found.old, found.new) == (flags, "none")
+
+
+def test_checkpoints_are_grouped_by_what_is_said():
+    """Two causes are two lines, each with the first of its cases; other names and numbers are no other cause."""
+
+    def checkpoint(case, said):
+        return Difference("regressed", "checkpoint", case, "CKP-4, saved by --from", "the saved state", said)
+
+    found = (
+        checkpoint("a", "the process that should restore it ended"),
+        checkpoint("b", "'w' (64, 32): expected step 3, saw 4"),
+        checkpoint("c", "'layers/0' (8,): expected step 5, saw 6"),
+    )
+    comparison = replace(compare(report(), report()), differences=found)
+    assert [[each.case for each in group] for group in comparison.groups()] == [["a"], ["b", "c"]]

@@ -9,7 +9,7 @@ import pytest
 from meshproof.launching import meeting, peers
 from meshproof.launching.group import free_port
 from meshproof.launching.meeting import Meeting, PeerError
-from meshproof.launching.peers import Peers, find_peers, is_launched
+from meshproof.launching.peers import Peers, by_as_many, find_peers, is_launched
 
 
 def meet(count, *parts):
@@ -98,6 +98,12 @@ def test_peers_are_those_of_the_environment():
     """And a process is launched where the launcher's folder is named beside them."""
     assert find_peers(WHOLE) == Peers("10.0.0.1:8476", 2, 1)
     assert is_launched(WHOLE | {"MESHPROOF_MARKS": "/tmp"}) and not is_launched(WHOLE)  # noqa: S108
+
+
+def test_a_test_is_run_again_by_as_many_processes():
+    """Alone it would see no fault of a second one."""
+    assert by_as_many("pytest 'a'", WHOLE | {"MESHPROOF_MARKS": "marks"}) == "meshproof launch -n 2 -- pytest 'a'"
+    assert by_as_many("pytest 'a'", WHOLE) == "pytest 'a' --distributed"
 
 
 @pytest.mark.parametrize(

@@ -156,5 +156,5 @@ class ForwardWindow(Window):
 
 
 def is_ready(value: Any) -> bool:
-    """Whether a value is ready; what is no array is."""
-    return value.is_ready() if isinstance(value, jax.Array) else True
+    """Whether a value is ready; what is no array is, and a typed random key, of which JAX does not say it."""
+    return value.is_ready() if hasattr(value, "is_ready") else True

@@ -115,14 +115,29 @@ def _batch(sight: Sight, questions: list[Question]) -> dict[str, Leaf] | None:
     """The batch's layout; where nothing at all is split, that of a batch whose examples are."""
     large = [axis for axis, size in sight.mesh.items() if size > 1]
     batch = sight.batch
+    constraints = dict(sight.step.constraints)
+    inside = {field: axes for field, leaf in (batch or {}).items() if (axes := constraints.get(spelled_type(leaf)))}
+    if inside := {field: axes for field, axes in inside.items() if batch and not batch[field].axes}:
+        over = " and ".join(dict.fromkeys(axis for axes in inside.values() for axis in axes))
+        told = f"{named(list(inside))}: whole on every device, and split over {over} in the step: let shard_batch place"
+        told += " it so, where the step takes it; gradients cannot be told from activations"
+        questions.append(Question("batch", f"{told}: intended?"))
     parts = (sight.parameters, sight.optimizer_state, batch)
     if batch is None or not large or any(leaf.axes for part in parts for leaf in (part or {}).values()):
         questions += _partly(batch or {}, {}, "batch", dict.fromkeys(large, 1))
         return batch
-    fields = named(list(batch))
-    told = f"{fields}: every device holds all examples, and all of the model, so that all compute the same"
-    questions.append(Question("batch", f"{told}: intended?"))
+    if not inside:
+        told = f"{named(list(batch))}: every device holds all examples and all of the model: all compute the same"
+        questions.append(Question("batch", f"{told}: intended?"))
     return {field: replace(leaf, spec=(large[0],) if leaf.shape else ()) for field, leaf in batch.items()}
+
+
+def spelled_type(leaf: Leaf) -> str:
+    """The type of an array as MLIR spells it: ``32x16xi32``."""
+    kinds = {"int": "i", "uint": "ui", "float": "f", "bfloat": "bf"}
+    kind = leaf.dtype.rstrip("0123456789")
+    element = "i1" if leaf.dtype == "bool" else f"{kinds.get(kind, kind)}{leaf.dtype.removeprefix(kind)}"
+    return "x".join([*map(str, leaf.shape), element])
 
 
 def of_running(sight: Sight) -> Iterable[Question]:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from meshproof.adopting.adapter import Adapter, AdoptError
-from meshproof.adopting.placement import placing
+from meshproof.adopting.placement import constraints_of, placing
 from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
@@ -79,7 +79,8 @@ class Read:
     """One compiled program.
 
     ``runs`` counts the products that a call runs, but for an optimizer's, and ``flops`` their operations; ``products``
-    are the types that those of its source multiply.
+    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand, as
+    its source spells them, with the axes.
     """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
@@ -92,6 +93,7 @@ class Read:
     rematerialises: bool = False
     draws: bool = False
     unread: str = ""
+    constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,8 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
     except Exception as error:
         raise AdoptError(f"{member} cannot be compiled: {type(error).__name__}: {error} ({origin(error)})") from error
     text, memory = compiled.as_text(), program_memory(compiled)
-    draws = hasattr(lowered, "as_text") and bool(DRAWING.search(lowered.as_text()))
+    source = lowered.as_text() if hasattr(lowered, "as_text") else ""
+    draws = bool(DRAWING.search(source))
     aliased = None if memory is None else memory.aliased
     try:
         moved = census_by_shape(text, subject.case.mesh)
@@ -238,7 +241,8 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         runs = products(text, differentiated=True)
         flops = flops_of_products(text, differentiated=bool(runs))
         transfers = host_transfers(text)
-        return Read(moved, narrow, transfers, aliased, runs or products(text), flops, kinds, recomputes, draws)
+        runs, split = runs or products(text), constraints_of(source)
+        return Read(moved, narrow, transfers, aliased, runs, flops, kinds, recomputes, draws, constraints=split)
     except HloError as error:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 

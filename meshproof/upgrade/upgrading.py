@@ -84,7 +84,9 @@ def _difference(paired: Paired) -> Difference:
     old, new = (f"{seconds:.4g} s" for seconds in comparison.seconds) if comparison.seconds else ("–", "–")
     detail = "; ".join([f"{verdict}: {comparison.ratio or 'no ratio'}", *comparison.details])
     name = comparison.name.rpartition("::")[2]
-    return Difference(TIMES[comparison.outcome], "time", None, name, old, f"{new}, {verdict}", detail)
+    failed = [side for side in SIDES if any(f"--{side} failed" in each for each in comparison.details)]
+    change = "changed" if failed == [SIDES[0]] else TIMES[comparison.outcome]
+    return Difference(change, "time", None, name, old, f"{new}, {verdict}", detail)
 
 
 def next_step(comparison: Comparison, options: Sequence[str] = (), asked: str = "") -> str | None:

@@ -202,6 +202,21 @@ def timed(outcome):
     return Paired(Comparison("benchmarks/test_step_time.py::test[fsdp]", outcome, (), ratio, (1.0, 1.3)))
 
 
+@pytest.mark.parametrize(
+    ("told", "change"),
+    [
+        ("--from failed: OSError; --to skipped: not timed", "changed"),
+        ("--to failed: OSError", "regressed"),
+    ],
+)
+def test_what_fails_on_the_old_stack_alone_is_no_regression(told, change):
+    """Of the new one nothing is known."""
+    paired = timed("failed")
+    broken = replace(paired, comparison=replace(paired.comparison, details=tuple(told.split("; "))))
+    [found] = [each for each in judge([report(), report()], [broken]).differences if each.kind == "time"]
+    assert found.change == change
+
+
 @pytest.mark.parametrize("outcome", TIMES)
 def test_every_verdict_on_a_time_is_a_class(outcome):
     """A slower step regresses, one that cannot be told is ambiguous, and none is lost."""

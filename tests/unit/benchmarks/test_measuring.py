@@ -14,7 +14,7 @@ from benchmarks.caches import HIT, MISS, CacheError, cache_events, check_cold, c
 from benchmarks.collectives import OPERATIONS, CollectiveWindow
 from benchmarks.peaks import PEAKS, utilisation
 from benchmarks.program import compile_program
-from benchmarks.window import WindowError
+from benchmarks.window import WindowError, is_ready
 from meshproof.observing.compilations import compilations_of
 
 
@@ -219,3 +219,9 @@ def test_numpy_knows_the_collectives():
     assert OPERATIONS["reduce-scatter"].expected(given).tolist() == [[2], [4]]
     assert OPERATIONS["all-to-all"].expected(given).tolist() == [[0, 2], [1, 3]]
     assert OPERATIONS["collective-permute"].expected(given).tolist() == [[2, 3], [0, 1]]
+
+
+def test_a_random_key_in_a_state_is_waited_for():
+    """JAX does not say of a typed one whether it is ready."""
+    state = jax.block_until_ready({"key": jax.random.key(0), "w": np.ones(3), "count": jax.numpy.zeros(())})
+    assert all(map(is_ready, jax.tree.leaves(state)))

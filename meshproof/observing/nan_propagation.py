@@ -22,8 +22,17 @@ COMPILED_BY = ("jaxlib", "flax")
 
 def propagating(train_step: Any) -> Any:
     """The step, compiled without YNNPACK where it is its program and no more; elsewhere as it is."""
-    known = type(train_step).__module__.partition(".")[0] in COMPILED_BY
-    return _propagating(train_step) if known else train_step
+    return _propagating(train_step) if is_its_program(train_step) else train_step
+
+
+def may_drop_nan(train_step: Any) -> bool:
+    """Whether XLA:CPU may forget an example that is not finite in a step: in one that is wrapped."""
+    return jax.default_backend() == "cpu" and not is_its_program(train_step)
+
+
+def is_its_program(train_step: Any) -> bool:
+    """Whether a step does nothing but run its program, which can be compiled otherwise."""
+    return type(train_step).__module__.partition(".")[0] in COMPILED_BY
 
 
 @lru_cache(maxsize=4)

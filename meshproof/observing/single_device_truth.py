@@ -47,6 +47,7 @@ from meshproof.observing.dealt_rows import dealt_alike
 from meshproof.observing.float64_trainers import NotTheSameError, Widened, of_float64
 from meshproof.observing.key_streams import Drawn, drawn
 from meshproof.observing.members import canonical, scalar, state_and_metrics
+from meshproof.observing.nan_propagation import may_drop_nan
 from meshproof.observing.other_states import rekeyed
 from meshproof.observing.probes import Probe, lowered, place, probes, run, step_of
 from meshproof.observing.rounding import as_held, deviations, of_changes, of_losses, only_doubles
@@ -253,7 +254,10 @@ class OneDevice:
         how = (LARGE_DRAWS, LARGE_WIDTH) if large else (PROBE_DRAWS, PROBE_WIDTH)
         for probe in probes(self.case, self.training.parameters, self.training.batches, state):
             with suppress(Exception):
-                yield probe.what, self.reference(probe, *how)
+                reference = self.reference(probe, *how)
+                dropped = probe.spoiled and np.isfinite(reference.value.steps[0].loss)
+                if not (dropped and may_drop_nan(self.trainer.train_step)):
+                    yield probe.what, reference
 
     def train(self, trainer: Any, probe: Probe) -> Trajectory:
         """One run of a probe; of the usual training with the first gradients."""

@@ -89,7 +89,7 @@ def moved(before: dict[str, tuple[Any, int]], after: dict[str, tuple[Any, int]])
 
 def _placed(held: tuple[Any, int] | None) -> str:
     if held is None:
-        return "absent"
+        return "absent among the arrays on devices"
     sharding, _ = held
     own = getattr(sharding, "mesh", None)
     devices = sorted(each.id for each in sharding.device_set) if own is None else [each.id for each in own.devices.flat]

@@ -132,8 +132,19 @@ def _root(free: Mapping[str, Any], suffixes: set[str], not_parameters: frozenset
             words = path.split("/")
             if name in words[:-1]:
                 return "/".join(words[: words.index(name) + 1])
-    tops = [path.split("/")[0] for path in free if path not in not_parameters and "/" in path]
-    return tops[0] if tops and tops[0].isdecimal() else ""
+    own = {path: shape for path, shape in free.items() if path not in not_parameters and "/" in path}
+    tops = list(dict.fromkeys(path.split("/")[0] for path in own))
+    return tops[0] if tops and tops[0].isdecimal() and not _are_layers(own, tops) else ""
+
+
+def _are_layers(free: Mapping[str, Any], tops: list[str]) -> bool:
+    """Whether what a list holds are layers, and no copies: the same names in each, and not the same shapes."""
+    trees: dict[str, dict[str, Any]] = {top: {} for top in tops}
+    for path, shape in free.items():
+        top, _, name = path.partition("/")
+        trees[top][name] = shape
+    one, *others = trees.values()
+    return all(tree.keys() == one.keys() for tree in others) and any(tree != one for tree in others)
 
 
 def _tree(path: str, shapes: Mapping[str, tuple[int, ...]], prefix: str, parameters: set[str]) -> str:

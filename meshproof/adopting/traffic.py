@@ -191,9 +191,11 @@ def sorted_out(
     for entry, dimensions in moved:
         what = payload(entry, dimensions, of, mesh, batch_axes)
         operation = operation_of(entry, what, bool(scattered & set(entry.axes)))
-        if operation is None or entry.bytes is None or entry.tensors is None:
+        groups = not set(entry.axes) <= mesh.keys()
+        if operation is None or entry.bytes is None or entry.tensors is None or groups:
             amount = "an unknown number of" if entry.bytes is None else f"{entry.bytes:,}"
             told = f"{entry.operation} over {'×'.join(entry.axes)} moves {amount} bytes, which no budget can say"
+            told += " of groups of an axis's devices" * groups
             unsaid.append(f"{told}; both budgets are left out")
         else:
             found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors))

@@ -192,6 +192,13 @@ def test_unknown_amounts_are_said():
     assert not seen and "an unknown number of bytes" in said and said.endswith("both budgets are left out")
 
 
+def test_groups_of_an_axis_are_no_axes_of_a_contract():
+    """A line that names them would be refused."""
+    grouped = moved("all-gather", ("data:(1)2",), (8, 4))
+    seen, [said] = sorted_out([grouped], weights(SHARDED, None, USED), MESH, {"data"}, set())
+    assert not seen and "all-gather over data:(1)2 moves 128 bytes, which no budget can say of groups of an" in said
+
+
 def test_written_modules_are_python():
     """The contract is what was given, each question stands above its field, lines are short."""
     contract = Contract(

@@ -52,7 +52,13 @@ def test_keys_and_counters_of_dropout_are_no_parameters():
 
 @pytest.mark.parametrize(
     ("shapes", "root"),
-    [({"params/w": (4,), "seed": ()}, "params"), ({"0/w": (4,), "1/count": ()}, "0"), ({"w": (4,)}, "")],
+    [
+        ({"params/w": (4,), "seed": ()}, "params"),
+        ({"0/w": (4,), "1/count": ()}, "0"),
+        ({"w": (4,)}, ""),
+        ({"0/0": (8, 16), "0/1": (16,), "1/0": (16, 16), "1/1": (16,), "2/0": (16, 4), "2/1": (4,)}, ""),
+        ({"0/w": (8, 4), "1/w": (8, 4)}, "0"),
+    ],
 )
 def test_parts_without_moments_are_found_by_name(shapes, root):
     """SGD keeps nothing."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import jax
 
+from meshproof.cases import has_member
 from meshproof.observing.compilers import only_devices
 
 
@@ -13,26 +17,66 @@ def on_one_device(strategy: Any, dtype: str) -> Any:
     """What ``single_device(dtype)`` returns. Raises what it raises.
 
     It makes its mesh of the first of JAX's devices, which one process has and the others cannot read: over several
-    processes it is told those of its own alone, in whatever it does.
+    processes it is told those of its own alone, in whatever it does. A mesh that it sets while it is made is in force
+    for it alone, and where the strategy has set one for all, that of one device is.
     """
-    if not jax.distributed.is_initialized():
-        return strategy.single_device(dtype)
-    return Local(strategy).single_device(dtype)
+    if jax.distributed.is_initialized():
+        return Within(strategy, partial(only_devices, jax.local_devices())).single_device(dtype)
+    before = jax.sharding.get_mesh()
+    with jax.set_mesh(None if before.empty else before):
+        made = strategy.single_device(dtype)
+        mesh = jax.sharding.get_mesh()
+        if mesh == before and not before.empty and has_member(made, "mesh"):
+            mesh = made.mesh
+    return made if mesh.empty else Within(made, partial(set_outside, mesh), partial(brought_to, mesh))
 
 
-class Local:
-    """An object whose attributes are looked up, and called, as if this process's devices were all that there are."""
+def set_outside(mesh: jax.sharding.Mesh) -> AbstractContextManager[Any]:
+    """The mesh in force; inside of a trace, where none may be set, whatever is."""
+    try:
+        jax.sharding.get_mesh()
+    except ValueError:
+        return nullcontext()
+    return jax.set_mesh(mesh)
 
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
+
+def brought_to(mesh: jax.sharding.Mesh, given: Any) -> Any:
+    """The same, with arrays that were made on other devices, as under another mesh in force, copied to these."""
+    devices, whole = {*mesh.devices.flat}, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+    def strays(leaf: Any) -> bool:
+        held = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.committed
+        return held and not leaf.sharding.device_set <= devices
+
+    if not any(map(strays, jax.tree.leaves(given))):
+        return given  # what is changed in place is what was given
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if strays(leaf) else leaf, given)
+
+
+def as_it_is(given: Any) -> Any:
+    """What was given."""
+    return given
+
+
+class Within:
+    """An object whose attributes are looked up, and called, in a context, with what was ``brought`` to it; what is no
+    trainer is returned as it is."""
+
+    def __init__(
+        self,
+        inner: Any,
+        context: Callable[[], AbstractContextManager[Any]],
+        brought: Callable[[Any], Any] = as_it_is,
+    ) -> None:
+        self.inner, self.context, self.brought = inner, context, brought
 
     def __getattr__(self, name: str) -> Any:
-        with only_devices(jax.local_devices()):
+        with self.context():
             value = getattr(self.inner, name)
-        return Local(value) if callable(value) else value
+        return Within(value, self.context, self.brought) if callable(value) else value
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """What the call returns, a trainer as one of these."""
-        with only_devices(jax.local_devices()):
-            returned = self.inner(*given, **named)
-            return Local(returned) if hasattr(returned, "train_step") else returned
+        with self.context():
+            returned = self.inner(*self.brought(given), **named)
+            return Within(returned, self.context, self.brought) if has_member(returned, "train_step") else returned

@@ -56,7 +56,7 @@ def returned(observation: Observation) -> list[str]:
 
 
 def in_groups(lane: Traffic, collectives: Iterable[Collective]) -> str:
-    """Where what a reduction lacks is reduced among some of the devices of its axes alone."""
+    """Where what a lane lacks moves among some of the devices of its axes alone."""
     (operation, axes), lacks = lane.lane, -over_by(lane)
     parts: dict[tuple[str, ...], int] = {}
     for entry in collectives:
@@ -65,6 +65,8 @@ def in_groups(lane: Traffic, collectives: Iterable[Collective]) -> str:
     if lacks <= 0 or lacks not in parts.values():
         return ""
     over = " or ".join("×".join(part) for part, size in parts.items() if size == lacks)
+    if operation not in REDUCTIONS:
+        return f"as much moves over {over}, groups of its devices"
     return (
         f"as much is reduced over {over}, groups of its devices, each of which has a sum of its own: reduce over all "
         f"of {'×'.join(axes)} (jax.lax.psum without axis_index_groups)"

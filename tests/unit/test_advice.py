@@ -167,6 +167,13 @@ def test_what_is_summed_in_groups_is_not_missing():
         assert words in told if words else not told
 
 
+def test_what_is_gathered_in_groups_is_no_sum():
+    """Nothing is reduced by it."""
+    [lane] = compare_traffic([], [Communication("all-gather", OVER, "activations", 512)])
+    groups = Collective("all-gather", ("data:(2)4",), 1, 1, 512, "f32", "all-gather", "other")
+    assert in_groups(lane, [groups]) == "as much moves over data:(2)4, groups of its devices"
+
+
 def test_a_sum_that_the_forward_pass_lacks_is_not_looked_for_behind_it():
     """As that of an attention's heads, or of a vocabulary in parts."""
     moved = [Collective("all-reduce", OVER, 1, 1, 512, "f32", "all-reduce", "other")]

@@ -276,6 +276,6 @@ def has_member(strategy: Any, member: str) -> bool:
     try:
         return inspect.getattr_static(strategy, member) is not None
     except AttributeError:
-        with suppress(Exception):  # a dict whose keys are attributes raises KeyError
+        with suppress(AttributeError, LookupError):  # a dict whose keys are attributes raises KeyError
             return hasattr(type(strategy), "__getattr__") and getattr(strategy, member) is not None
         return False

@@ -23,11 +23,14 @@ def on_one_device(strategy: Any, dtype: str) -> Any:
     if jax.distributed.is_initialized():
         return Within(strategy, partial(only_devices, jax.local_devices())).single_device(dtype)
     before = jax.sharding.get_mesh()
-    with jax.set_mesh(None if before.empty else before):
+    try:
         made = strategy.single_device(dtype)
         mesh = jax.sharding.get_mesh()
-        if mesh == before and not before.empty and has_member(made, "mesh"):
-            mesh = made.mesh
+    finally:
+        if jax.sharding.get_mesh() != before:
+            jax.set_mesh(None if before.empty else before)
+    if mesh == before and not before.empty and has_member(made, "mesh"):
+        mesh = made.mesh
     return made if mesh.empty else Within(made, partial(set_outside, mesh), partial(brought_to, mesh))
 
 

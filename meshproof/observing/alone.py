@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -22,16 +22,25 @@ def on_one_device(strategy: Any, dtype: str) -> Any:
     """
     if jax.distributed.is_initialized():
         return Within(strategy, partial(only_devices, jax.local_devices())).single_device(dtype)
-    before = jax.sharding.get_mesh()
+    before = in_force()
     try:
         made = strategy.single_device(dtype)
-        mesh = jax.sharding.get_mesh()
+        mesh = in_force()
     finally:
-        if jax.sharding.get_mesh() != before:
-            jax.set_mesh(None if before.empty else before)
-    if mesh == before and not before.empty and has_member(made, "mesh"):
+        if in_force() != before:
+            with suppress(ValueError):  # jax 0.9.0 takes no None
+                jax.set_mesh(before)
+    if before is not None and mesh == before and has_member(made, "mesh"):
         mesh = made.mesh
-    return made if mesh.empty else Within(made, partial(set_outside, mesh), partial(brought_to, mesh))
+    return made if mesh is None else Within(made, partial(set_outside, mesh), partial(brought_to, mesh))
+
+
+def in_force() -> jax.sharding.Mesh | None:
+    """The mesh that was set for all; none on releases that do not tell."""
+    if not hasattr(jax.sharding, "get_mesh"):  # jax 0.7.2
+        return None
+    mesh = jax.sharding.get_mesh()
+    return None if mesh.empty else mesh
 
 
 def set_outside(mesh: jax.sharding.Mesh) -> AbstractContextManager[Any]:

@@ -36,8 +36,11 @@ COMMAND = """
 import signal
 from meshproof.cli import app
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for each in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(each, signal.SIG_DFL)
 app()
 """
+"""As a shell starts it, also where these tests run under nohup, which would be passed on."""
 
 AS_ON_A_TERMINAL = """
 import signal, sys, pytest
@@ -85,7 +88,10 @@ def test_a_command_that_is_ended_ends_what_it_started(tmp_path, sent):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.2)
         process.send_signal(sent)
-        assert process.wait(60) == 130, process.stderr.read()
+        try:
+            assert process.wait(60) == 130, process.stderr.read()
+        finally:
+            process.kill()
     assert is_gone(int(started.read_text(encoding="utf-8")))
 
 

@@ -271,7 +271,7 @@ def test_what_moved_says_from_where_to_where():
     array = jnp.ones(8)
     before, after = {"gone": array, "w": array}, {"w": jax.device_put(array, NamedSharding(mesh, PartitionSpec()))}
     assert moved(layout_of(before), layout_of(after)) == (
-        "['gone']: expected SingleDeviceSharding on devices [0], is absent",
+        "['gone']: expected SingleDeviceSharding on devices [0], is absent among the arrays on devices",
         f"['w']: expected SingleDeviceSharding on devices [0], is {PartitionSpec()} on devices [0, 1, 2, 3, 4, 5, ...]",
     )
     assert moved(layout_of(before), layout_of(before)) == ()

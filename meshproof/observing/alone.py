@@ -65,11 +65,6 @@ def brought_to(mesh: jax.sharding.Mesh, given: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if strays(leaf) else leaf, given)
 
 
-def as_it_is(given: Any) -> Any:
-    """What was given."""
-    return given
-
-
 class Within:
     """An object whose attributes are looked up, and called, in a context, with what was ``brought`` to it; what is no
     trainer is returned as it is."""
@@ -78,7 +73,7 @@ class Within:
         self,
         inner: Any,
         context: Callable[[], AbstractContextManager[Any]],
-        brought: Callable[[Any], Any] = as_it_is,
+        brought: Callable[[Any], Any] = lambda given: given,
     ) -> None:
         self.inner, self.context, self.brought = inner, context, brought
 

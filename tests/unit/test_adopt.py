@@ -21,6 +21,7 @@ from meshproof.adopting.patterns import fewest
 from meshproof.adopting.placement import constraints_of
 from meshproof.adopting.questions import Question, named, spelled_type
 from meshproof.adopting.seeing import Leaf
+from meshproof.adopting.stacks import gathered_vectors
 from meshproof.adopting.theory import Theory
 from meshproof.adopting.traffic import Seen, lines, payload, sorted_out, weights
 from meshproof.adopting.trees import arrays, copied, loaded, subtree
@@ -190,6 +191,16 @@ def test_unknown_amounts_are_said():
     unknown = Collective("all-reduce", ("data",), None, None, None, "f32", "all-reduce", "other"), (4,)
     seen, [said] = sorted_out([unknown] * 2, weights(SHARDED, None, USED), MESH, {"data"}, set())
     assert not seen and "an unknown number of bytes" in said and said.endswith("both budgets are left out")
+
+
+def test_vectors_are_gathered_over_any_axis_and_matrices_are_not():
+    """A norm's scale costs less than what it scales, alone or in a scanned stack; a matrix is asked about."""
+    both = P(("data", "model"))
+    shapes = {"norm": ((32,), both), "norms": ((2, 32), P(None, ("data", "model"))), "kernel": ((32, 8), both)}
+    of = weights({path: Leaf(shape, 4, tuple(spec)) for path, (shape, spec) in shapes.items()}, None, {})
+    axes = ("data", "model")
+    assert gathered_vectors([moved("all-gather", axes, (4,))], of, MESH) == ["norm", "norms"]
+    assert gathered_vectors([moved("all-gather", axes, (4, 8)), moved("all-reduce", axes, (4,))], of, MESH) == []
 
 
 def test_groups_of_an_axis_are_no_axes_of_a_contract():

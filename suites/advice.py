@@ -9,7 +9,7 @@ from math import prod
 from meshproof.contract import HALVES, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout
-from meshproof.measures.traffic import SCALARS, Traffic, norms_allowed
+from meshproof.measures.traffic import SCALARS, WIDENED, Traffic, norms_allowed
 from meshproof.observing.observation import Observation
 
 from .derived import USES
@@ -77,7 +77,7 @@ def apart(lane: Traffic, leaves: tuple[LeafLayout, ...], collectives: Iterable[C
     """Where what a reduction lacks is reduced over its axes one after the other, first as a broadcast copy."""
     operation, axes = lane.lane
     lacks = lane.budgeted - (lane.seen or 0)
-    alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
+    alike = [leaf.path for leaf in leaves if lacks == reduced_bytes(leaf, axes)]
     parts = {
         entry.axes: entry.bytes
         for entry in collectives
@@ -107,10 +107,15 @@ def lacking(
     over = "×".join(axes)
     if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
         return ""
-    alike = [leaf.path for leaf in leaves if lacks == leaf.itemsize * prod(leaf.shape)]
+    alike = [leaf.path for leaf in leaves if lacks == reduced_bytes(leaf, axes)]
     which = either(alike) or together(lacks, leaves)
-    if which and any(other.lane == ("all-reduce", axes) != lane.lane and over_by(other) == lacks for other in wrong):
-        return f"as much as the gradient of {which}, which is all-reduced over {over} and not scattered"
+    whole = [
+        "×".join(other.lane[1])
+        for other in wrong
+        if other.lane[0] == "all-reduce" != operation and {*axes} <= {*other.lane[1]} and over_by(other) == lacks
+    ]
+    if which and whole:
+        return f"as much as the gradient of {which}, which is all-reduced over {whole[0]} and not scattered"
     if which and lacks <= of.get("gradients", 0):
         inside = any(len(leaf.shape) == 1 for leaf in leaves if leaf.path in alike) and operation == "all-reduce"
         made = "; where one is made of another that is reduced, as a gain's behind a normalised kernel, budget less"
@@ -167,19 +172,26 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         return ""
     operation, axes = lane.lane
     over = "×".join(axes)
-    if any(line.dtype in HALVES for line in lane.lines) and [*lane.types] == ["float32"]:
+    wide = [*lane.types] == ["float32"] or lane.types.get("float32") == 2 * excess
+    if any(line.dtype in HALVES for line in lane.lines) and wide:
         return (
             "it stands before the cast: cast first, and constrain what is cast to its layout at rest before that in "
             "use, or a compiler carries the latter through the cast"
         )
-    unscattered = {-over_by(other) for other in wrong if other.lane == ("reduce-scatter", axes) != lane.lane}
+    if excess in [line.bytes for line in lane.lines if line.dtype is None] and any(
+        entry.realized_as.endswith(WIDENED) for entry in lane.entries
+    ):
+        return f"{excess:,} bytes are what moves in 16 bits: such a line names its dtype, as dtype='bfloat16'"
+    unscattered = {
+        -over_by(other) for other in wrong if other.lane[0] == "reduce-scatter" and {*other.lane[1]} <= {*axes}
+    }
     if operation == "all-reduce" and excess in unscattered:
         return (
             "these bytes are missing from the reduce-scatter: whole gradients are summed: by a compiler (in a scan "
             "over layers, gather each in the body, and constrain gradients to the layout at rest), or by "
             "jax.lax.psum where psum_scatter belongs"
         )
-    alike = [leaf.path for leaf in leaves if excess in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
+    alike = [leaf.path for leaf in leaves if excess in (reduced_bytes(leaf, axes), leaf.bytes_per_device)]
     norms = norms_allowed(((leaf.shape, leaf.declared or ()) for leaf in leaves), axes)
     if operation in REDUCTIONS and excess % 4 == 0 and excess <= norms and not alike:
         listed = f"if that is it, list Communication({operation!r}, {axes}, 'metrics', {excess})"
@@ -201,6 +213,15 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         )
     what = " or ".join(alike[:3])
     return f"as much as {what} once more: {often(over, axes)}" if alike and operation in REDUCTIONS else ""
+
+
+def reduced_bytes(leaf: LeafLayout, axes: Iterable[str]) -> int:
+    """The bytes of a gradient on a device that reduces it over these axes: other axes split it as its parameter."""
+    held, over = (leaf.shards[0].shape if leaf.shards else leaf.shape), {*axes}
+    kept = [{*spec_axes((entry,))} for entry in leaf.declared or ()] + [set[str]()] * len(leaf.shape)
+    return leaf.itemsize * prod(
+        part if by and not by & over else size for size, part, by in zip(leaf.shape, held, kept, strict=False)
+    )
 
 
 def gathers_more(excess: int, leaves: tuple[LeafLayout, ...]) -> str:

@@ -54,6 +54,16 @@ def splits(part: Part) -> Rule:
     return rule
 
 
+def deals_inside(case: Case) -> bool:
+    """A batch enters whole, and the step splits its examples."""
+    return distributed(case) and bool(case.contract.batch_in_step)
+
+
+def deals(case: Case) -> bool:
+    """Devices compute with examples of their own, or the contract leaves it open."""
+    return splits("batch")(case) or deals_inside(case)
+
+
 def splits_not(part: Part) -> Rule:
     """The contract says that every leaf of this part is replicated."""
     return lambda case: not any(any(spec) for spec in (getattr(case.contract, part) or {"": (True,)}).values())
@@ -66,8 +76,10 @@ def replica_axes(case: Case) -> set[str]:
 
 
 def axes_of(case: Case, part: Part) -> set[str]:
-    """Every mesh axis that the contract splits a leaf of this part over."""
-    return {axis for spec in (getattr(case.contract, part) or {}).values() for axis in spec_axes(spec)}
+    """Every mesh axis that the contract splits a leaf of this part over; a batch, as it is placed or in the step."""
+    parts = ("batch", "batch_in_step") if part == "batch" else (part,)
+    specs = (spec for each in parts for spec in (getattr(case.contract, each) or {}).values())
+    return {axis for spec in specs for axis in spec_axes(spec)}
 
 
 def moves(payload: str, operation: Operation | None = None) -> Rule:

@@ -297,4 +297,4 @@ def bytes_of(case: Case, lines: list[Communication], collectives: Iterable[Colle
     narrow = halves(case)
     seen = sum(inf if entry.bytes is None else entry.bytes * (2 if entry.dtype in narrow else 1) for entry in entries)
     others = (line for line in budget if (line.operation, line.axes) in lanes and line not in lines)
-    return seen - sum(line.bytes * (2 if line.dtype in HALVES else 1) for line in others)
+    return seen - sum(line.wide_bytes for line in others)

@@ -28,10 +28,7 @@ def test_later_steps_equal_those_of_one_device(observation, truth, judge):
         steps = zip(judge.see(seen[probe]).steps, reference.value.steps, reference.rounding.steps, strict=True)
         for number, step in enumerate(steps, start=1):
             verdicts = []
-            for part, leaves in parts(*step):
-                if forgotten and part == "metrics":
-                    leaves = without_counts(*leaves)
-                run, one, allowed = settled(*leaves, forgotten)
+            for part, (run, one, allowed) in compared(step, forgotten):
                 bound = within(allowed, "one device", vacuous=inf)
                 verdict = pair(run, one, one, f"{part} of step {number}, {probe}", ("the run", "one device"), bound)
                 judge.margin(verdict.margin, 1.0)
@@ -53,6 +50,15 @@ def told(differing, same):
     others = f". As on one device: {'; '.join(same)}" if same else ""
     head = f"{len(differing)} of {len(differing) + len(same)} runs differ, and first in: {begun}{others}"
     return [head, *map(str, (*whole, *(failed[0] for failed in rest)))]
+
+
+def compared(steps, forgotten):
+    """The leaves of each part, settled, that have any. Where the mesh has ``forgotten`` what is not finite, whole
+    numbers may be other ones."""
+    for part, leaves in parts(*steps):
+        kept = without_counts(*leaves) if forgotten and part == "metrics" else leaves
+        if any(kept):
+            yield part, settled(*kept, forgotten)
 
 
 def parts(*steps):

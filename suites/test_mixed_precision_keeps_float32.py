@@ -70,7 +70,8 @@ def test_gradients_are_as_long_as_on_one_device(observation, truth, judge):
 def test_masters_are_float32(case, observation, judge):
     """Parameters, optimizer state, gradients and loss MUST be float32 at every step. (By their dtype, and by digits
     that the compute dtype cannot hold, where steps change a leaf, or a gradient should, and do not empty it, as an
-    accumulator. What the contract's ``dtypes`` declare is in that, and the gradients of such parameters in either.)"""
+    accumulator. What the contract's ``dtypes`` declare is in that, and the gradients of such parameters in either;
+    gradients have the digits in which the budget says that they move.)"""
     judge.needs(case, "optimizer_state", "parameters")
     steps = judge.see(observation.training.steps)
     kept = {"initial": judge.see(observation.start.parameters), "gradients": judge.see(observation.gradients.values)}
@@ -88,7 +89,8 @@ def test_masters_are_float32(case, observation, judge):
     before = {f"parameters/{path}": value for path, value in leaves(kept["initial"])}
     pulled = {f"parameters/{path}" for path in pulled_at(kept["gradients"], steps[-1].optimizer_state)}
     last = {path: value for path, value in states[-1].items() if path in pulled or trains(path, before, states)}
-    reduced = case.contract.explicit and case.contract.moves("gradients")
+    moved = {line.dtype for line in case.contract.step or () if line.payload == "gradients"}
+    reduced = case.contract.explicit and moved - {narrow}
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})
     judge.clear(
         f"{path}: expected digits that {narrow} cannot hold, saw none: it was rounded to {narrow}"

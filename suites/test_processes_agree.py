@@ -19,7 +19,7 @@ def chosen(case, cases):
 
 
 @pytest.mark.clause("MPR-1", applies=distributed, among=chosen)
-def test_processes_agree(case, observation, truth, over, judge):
+def test_processes_agree(case, observation, over, judge, request):
     """Two and four processes MUST give the numbers of one process, bitwise where the reduction order is the same,
     within the derived bound otherwise. (Loss, optimizer state and parameters after each of k steps, gathered. Several
     processes reduce in one order, however many they are; one process, which reduces in memory, in another. Judged over
@@ -27,6 +27,7 @@ def test_processes_agree(case, observation, truth, over, judge):
     counts = getattr(case.strategy, "processes", ())
     if not counts:
         judge.see(NotSupported("the strategy names no numbers of `processes`, such as (2, 4), to be trained over"))
+    truth = request.getfixturevalue("truth")
     alone, seen = judge.see(observation.training.steps), {count: over(count) for count in counts}
     verdicts = []
     for count, steps in seen.items():

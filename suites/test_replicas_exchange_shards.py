@@ -2,6 +2,8 @@
 
 import pytest
 
+from meshproof.contract import HALVES
+
 from .applicability import replica_axes
 from .derived import lanes_of
 
@@ -11,16 +13,18 @@ def test_replicas_exchange_shards(case, observation, judge):
     """Between replicas, exactly one shard of each gradient MUST move per step (or per microbatch), and no parameter.
     (In each of a step's `evaluations`. Gradients are reduce-scattered within the shard group first, then reduced over
     replicas.)"""
-    budget = judge.budget("step")
+    budget, layouts = judge.budget("step"), observation.start.layouts
     between = replica_axes(case)
     seen = lanes_of(case, judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (lane for lane in seen if not lane.exact and between.intersection(lane.lane[1])))
     exchanged = [line for line in budget if line.payload != "metrics" and between.intersection(line.axes)]
     odd = [line for line in exchanged if line.payload != "gradients"]
     judge.clear(f"between replicas: expected gradients and metrics only; budget: {line}" for line in odd)
-    once = sum(leaf.bytes_per_device for leaf in judge.see(observation.start.layouts.parameters))
-    moved, lines = sum(line.bytes for line in exchanged), "; ".join(map(str, exchanged))
-    parts, shards = case.contract.microbatches, once * case.contract.evaluations
+    own = [leaf.bytes_per_device * (2 if leaf.dtype in HALVES else 1) for leaf in judge.see(layouts.parameters)]
+    moved, lines = sum(line.wide_bytes for line in exchanged), "; ".join(map(str, exchanged))
+    parts, shards = case.contract.microbatches, sum(own) * case.contract.evaluations
     source = "theory: a device's own shards" + (", or those per microbatch" if parts > 1 else "")
     expected = parts * shards if moved == parts * shards else shards
+    if any(line.dtype in HALVES for line in exchanged):
+        source += ", 16 bits counted as 32"
     judge.equal("gradients between replicas, by the budget", moved, expected, "bytes", f"{source}; budget: {lines}")

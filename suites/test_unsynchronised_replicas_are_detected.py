@@ -7,10 +7,10 @@ import pytest
 
 from meshproof.contract import leaves, spec_axes
 
-from .applicability import both, moves, splits
+from .applicability import both, deals, moves
 
 
-@pytest.mark.clause("ERR-2", applies=both(splits("batch"), moves("gradients")))
+@pytest.mark.clause("ERR-2", applies=both(deals, moves("gradients")))
 def test_unsynchronised_replicas_are_detected(case, observation, judge):
     """Devices that train on different examples MUST hold bitwise equal copies after k steps. (Replicas that are not
     synchronised would differ. That their examples differ is checked first.)"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +87,19 @@ class Adapter:
         """The import of the user's object."""
         name = self.trainer.partition(".")[0]
         return f"from {self.module} import {name}"
+
+
+def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without the dimensions at its end that are whole."""
+    entries = list(spec)
+    while entries and not entries[-1]:
+        entries.pop()
+    return tuple(entries)
+
+
+def spec_of(dimensions: Iterable[Sequence[str]]) -> tuple[Any, ...]:
+    """What a ``PartitionSpec`` has for dimensions that are split over these axes."""
+    return trimmed(tuple(None if not axes else axes[0] if len(axes) == 1 else tuple(axes) for axes in dimensions))
 
 
 def spelled_spec(spec: Iterable[Any]) -> str:

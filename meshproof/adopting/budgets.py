@@ -15,15 +15,15 @@ from jax.sharding import PartitionSpec
 from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.mixed_examples import mixed
 from meshproof.adopting.patterns import fewest
-from meshproof.adopting.questions import Question, named, shown_whole
+from meshproof.adopting.questions import Question, named, shown_whole, spelled
 from meshproof.adopting.raveled import weighed
+from meshproof.adopting.reductions import reductions
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, gathered_over, scalars
 from meshproof.adopting.traffic import (
     Lane,
     Seen,
-    gradient_shapes,
     is_metric,
     lines,
     shard_shapes,
@@ -32,9 +32,7 @@ from meshproof.adopting.traffic import (
 )
 from meshproof.adopting.vectors_in_part import used_in_part
 from meshproof.contract import Communication, Payload, spec_axes
-from meshproof.measures.traffic import SCALARS, between_examples, metrics_allowed, norms_allowed
-
-BY_LOSS = "beside a member loss(state, batch), microbatches and evaluations are known by what multiplies"
+from meshproof.measures.traffic import between_examples, metrics_allowed, norms_allowed
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,10 @@ def judged(
     said: Mapping[str, Leaf],
     parts: int,
     evaluations: int,
+    half: str | None,
 ) -> Budget:
     """The budgets; ``in_use`` is how parameters are computed with, by what the step gathers, ``said`` by what the
-    trainer says of some, ``parts`` and ``evaluations`` are the microbatches and passes that its products show."""
+    trainer says, ``parts`` and ``evaluations`` are what its products show, ``half`` the 16 bits it computes in."""
     assert layouts.parameters is not None
     batch_axes = split_axes(layouts.batch, sight.mesh)
     exchanged = {
@@ -92,7 +91,7 @@ def judged(
     seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
     repetitions = 1
     if layouts.batch is not None:
-        repetitions, seen = _reductions(theory, seen, forward, parts, evaluations, read_in_part, questions)
+        repetitions, seen = reductions(theory, seen, forward, parts, evaluations, read_in_part, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
         split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)
@@ -106,9 +105,9 @@ def judged(
     if metrics > metrics_allowed(first, 2 + sight.step.rematerialises, repetitions, norms):
         questions.append(Question("step", f"{metrics:,} bytes of metrics are reduced in a step: intended?"))
     return Budget(
-        forward=None if forward is None else lines(forward),
-        step=lines(seen),
-        computed=_computed(layouts.parameters, in_use, batch_axes, seen),
+        forward=None if forward is None else lines(forward, half),
+        step=lines(seen, half),
+        computed=_computed(layouts.parameters, in_use, said, batch_axes, seen),
         repetitions=repetitions,
         questions=tuple(questions),
     )
@@ -153,73 +152,6 @@ def _used(
     for axis, paths in brought.items():
         told = f"{named(paths)}: gathered over {axis}, which splits no batch; activations should move instead"
         questions.append(Question("step", f"{told}: intended?"))
-
-
-def _reductions(
-    theory: Theory,
-    seen: list[Seen],
-    forward: list[Seen] | None,
-    parts: int,
-    evaluations: int,
-    read_in_part: frozenset[str],
-    questions: list[Question],
-) -> tuple[int, list[Seen]]:
-    """How often each gradient is reduced, and what must move where that contradicts the layouts.
-
-    As many reductions of each gradient as there are ``parts``, or ``evaluations``, or both of these times each other
-    are theirs, and so they are with as many of each metric.
-    """
-    counts = {
-        (shape, axis): (of, theory.times(of, axis, seen))
-        for shape, of in theory.classes()
-        for axis in sorted(theory.reduced(of[0]))
-        if not {weight.path for weight in of} <= read_in_part
-    }
-    times = {count for _, count in counts.values()}
-    scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
-    if (
-        len(times) == 1
-        and (k := min(times)) > 1
-        and (k in (parts * evaluations, evaluations) or (k.denominator == 1 and scalars == k * once))
-    ):
-        how = f"once or once a microbatch in each of {evaluations} evaluations of the batch"
-        if evaluations == 1:
-            how = "taken for one a microbatch (one after them would do), or a pass"
-        told = f"every gradient is reduced {spelled(k)}, {how}"
-        questions.append(Question("step", f"{told}: intended?"))
-        return int(k), seen
-    asked: dict[str, list[str]] = {}
-    for (_, axis), (of, count) in counts.items():
-        shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
-        own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
-        if count == 0 and all(prod(weight.shape) * weight.itemsize <= SCALARS for weight in of):
-            told = (
-                f"gradients of {named([weight.path for weight in of])}: not reduced over {axis}, as those of sums are"
-            )
-            questions.append(Question("step", f"{told}, which a loss multiplies by it: intended?"))
-            continue
-        if count == 0:
-            how = f"not reduced over {axis}, which splits the batch"
-            if elsewhere := sorted({other for each in own for other in each.lane[1]} - {axis}):
-                both = (axis, *elsewhere)
-                how += f", but over {' and '.join(elsewhere)}; if a broadcast copy of it is, jax.lax.pcast(parameters, "
-                how += f"{both}, to='varying') reduces it once, over all"
-        elif count < 1:
-            how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
-        elif count > 1:
-            tells = "what computes them as often says `evaluations`" if forward is not None else BY_LOSS
-            how = f"reduced {spelled(count)} over {axis} ({tells})"
-        elif theory.not_scattered(of, axis, own):
-            how = f"all-reduced over {axis} and then sliced, not reduce-scattered"
-        elif any(theory.left_whole(weight, each, axis) for weight in of for each in own):
-            how = f"reduced whole over {axis}, not the shards that a scatter leaves"
-        else:
-            continue
-        asked.setdefault(how, []).extend(weight.path for weight in of)
-        alike = [weight for weight in theory.weights if shapes & gradient_shapes(weight, theory.mesh)]
-        seen = [each for each in seen if each not in own] + [e for weight in alike for e in theory.in_theory(weight)]
-    questions += [Question("step", f"gradients of {named(paths)}: {how}: intended?") for how, paths in asked.items()]
-    return 1, seen
 
 
 def _gathers(theory: Theory, seen: list[Seen], rematerialises: bool, questions: list[Question]) -> None:
@@ -283,15 +215,15 @@ def _stray(
 
 
 def _computed(
-    parameters: Mapping[str, Leaf], in_use: Mapping[str, Leaf], batch_axes: set[str], seen: list[Seen]
+    parameters: Mapping[str, Leaf],
+    in_use: Mapping[str, Leaf],
+    said: Mapping[str, Leaf],
+    batch_axes: set[str],
+    seen: list[Seen],
 ) -> dict[str, PartitionSpec] | None:
-    """How parameters are computed with, where tokens move over a batch axis; elsewhere it goes without saying."""
-    if not any(each.lane[2] == "activations" and batch_axes & set(each.lane[1]) for each in seen):
+    """How parameters are computed with, where that does not go without saying: tokens move over a batch axis, or one
+    that is ``said`` to be gathered is so over another axis."""
+    exchanges = any(each.lane[2] == "activations" and batch_axes & set(each.lane[1]) for each in seen)
+    if not exchanges and not any(parameters[path].axes - leaf.axes - batch_axes for path, leaf in said.items()):
         return None
     return fewest({path: PartitionSpec(*in_use[path].spec) for path in parameters})
-
-
-def spelled(times: Fraction) -> str:
-    """How often, in words."""
-    often = {1: "once", 2: "twice"}.get(times.numerator, f"{times.numerator} times")
-    return often if times.denominator == 1 else f"{often} for every {times.denominator} of them"

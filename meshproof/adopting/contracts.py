@@ -10,11 +10,11 @@ from math import log, prod
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from meshproof.adopting.adapter import Adapter, AdoptError
+from meshproof.adopting.adapter import Adapter, AdoptError, trimmed
 from meshproof.adopting.budgets import Budget, judged
 from meshproof.adopting.patterns import fewest
 from meshproof.adopting.questions import Question, named, of_layouts, of_running
-from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight, trimmed
+from meshproof.adopting.seeing import Layouts, Leaf, Read, Sight
 from meshproof.adopting.stacks import gathered_vectors, stacked
 from meshproof.adopting.traffic import Weight, gathered, weights
 from meshproof.contract import COMPUTE_TYPES, EIGHT_BITS, ELEMENT_TYPES, HALVES, Contract, spec_axes
@@ -46,17 +46,18 @@ def adopt(sight: Sight) -> Adoption:
     """The contract of a trainer that was seen."""
     layouts, questions = of_layouts(sight)
     parts, evaluations = repetitions(sight)
-    budget = _budget(sight, layouts, parts, evaluations)
-    questions = [*questions, *budget.questions, *of_running(sight)]
     rounded = _quantised(sight)
     dtype, about = _compute_dtype(sight, rounded)
+    budget = _budget(sight, layouts, parts, evaluations, dtype if dtype in HALVES else None)
+    questions = [*questions, *budget.questions, *of_running(sight)]
     dtypes, kept = kept_in(sight)
     contract = Contract(
         parameters=_patterns(layouts.parameters),
         gradients=_patterns(layouts.gradients, sight.frozen),
         optimizer_state=_patterns(layouts.optimizer_state),
         auxiliary=_patterns(sight.auxiliary),
-        batch=_patterns(layouts.batch),
+        batch=_patterns(layouts.placed),
+        batch_in_step=_patterns(layouts.batch) if layouts.batch != layouts.placed else None,
         computed=budget.computed,
         forward=budget.forward,
         step=budget.step,
@@ -72,7 +73,7 @@ def adopt(sight: Sight) -> Adoption:
     return Adoption(sight.adapter, contract, (*questions, *about, *kept, *masks(sight)))
 
 
-def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int) -> Budget:
+def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int, half: str | None) -> Budget:
     """Of both programs, where the step could be read; its products are those of so many microbatches, in each of so
     many evaluations of the batch."""
     if sight.step.unread:
@@ -90,7 +91,7 @@ def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int) -> Bud
         path: leaf.without(gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
     said = {path: in_use[path] for path in vectors} | dict(_said(layouts.parameters, sight.adapter.computed))
-    return judged(sight, layouts, in_use, said, parts, evaluations)
+    return judged(sight, layouts, in_use, said, parts, evaluations, half)
 
 
 def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:

@@ -18,12 +18,12 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, attempt
-from meshproof.adopting.parts import find_parts
+from meshproof.adopting.parts import find_parts, stacked_copies
 from meshproof.adopting.placement import mesh_of, mesh_source, place_batches
-from meshproof.adopting.trees import arrays, path_of
+from meshproof.adopting.trees import arrays, is_nested, path_of
 from meshproof.cases import has_member, import_problem
 from meshproof.observing.members import shown
-from meshproof.observing.state import bits, is_variable
+from meshproof.observing.state import is_variable
 
 LEAST = (("init", "state"), ("train_step",), ("batches", "batch"))
 """What cannot be guessed: one of each."""
@@ -60,6 +60,11 @@ def adapt(target: str) -> Adapter:
     if not has_member(trainer, "shard_batch"):
         place_batches(batch, members, imports)
     _parts(trainer, state, stacked_copies(arrays(state), mesh.size), members, imports)
+    if "gradients" in members and not is_nested(_traced(trainer.gradients, state, batch)):
+        imports.add("from meshproof.adopting.trees import subtree")
+        members["gradients"] = (
+            '    def gradients(self, state, batch):\n        return subtree(self.trainer.gradients(state, batch), "")'
+        )
     if has_member(trainer, "single_device"):
         members["single_device"] = _alone("self.trainer.single_device(dtype)")
     elif wanted := _count_of_devices(found):
@@ -163,18 +168,12 @@ def _batches_from(given: str, first: Any, imports: set[str]) -> str:
     )
 
 
-def stacked_copies(found: Mapping[str, Any], devices: int) -> frozenset[str]:
-    """The paths of arrays (devices, …) whose slices are copies, one on each device, as ``pmap`` keeps a state: none
-    unless all arrays are stacked so."""
-
-    def is_stacked(array: Any) -> bool:
-        own = (1, *array.shape[1:])
-        return bool(array.shape) and array.shape[0] == devices and array.sharding.shard_shape(array.shape) == own
-
-    if devices == 1 or not all(map(is_stacked, found.values())):
-        return frozenset()
-    hosts = {path: np.asarray(bits(array)) for path, array in found.items()}
-    return frozenset(path for path, host in hosts.items() if (host == host[:1]).all())
+def _traced(function: Any, *arguments: Any) -> Any:
+    """What it returns, abstractly; an empty dict where it cannot be traced."""
+    try:
+        return jax.eval_shape(function, *arguments)
+    except Exception:
+        return {}
 
 
 def _parts(trainer: Any, state: Any, copies: frozenset[str], members: dict[str, str], imports: set[str]) -> None:

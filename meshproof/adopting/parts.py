@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from meshproof.observing.state import bits
+
 MOMENTS = {"mu", "nu", "trace", "momentum", "velocity", "m", "v", "v_row", "v_col", "moments", "acc_grads"}
 MOMENTS |= {"adam_mu", "adam_nu", "adam_m", "adam_v", "exp_avg", "exp_avg_sq"}
 OPTIMIZERS = {"opt_state", "optimizer", "optimizer_state", "opt", "optim", "optimizer_states"}
@@ -168,3 +172,17 @@ def _named(paths: list[str]) -> dict[str, str]:
             name += "_"
         named[name] = path
     return named
+
+
+def stacked_copies(found: Mapping[str, Any], devices: int) -> frozenset[str]:
+    """The paths of arrays (devices, …) whose slices are copies, one on each device, as ``pmap`` keeps a state: none
+    unless all arrays are stacked so."""
+
+    def is_stacked(array: Any) -> bool:
+        own = (1, *array.shape[1:])
+        return bool(array.shape) and array.shape[0] == devices and array.sharding.shard_shape(array.shape) == own
+
+    if devices == 1 or not all(map(is_stacked, found.values())):
+        return frozenset()
+    hosts = {path: np.asarray(bits(array)) for path, array in found.items()}
+    return frozenset(path for path, host in hosts.items() if (host == host[:1]).all())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +11,6 @@ from jax.sharding import Mesh, NamedSharding
 from meshproof.adopting.adapter import AdoptError, attempt, spelled_spec
 from meshproof.cases import has_member
 from meshproof.observing.members import shown
-
-CONSTRAINT = re.compile(r"sdy\.sharding_constraint %\S+ <@\w+, \[(.*)\]> : tensor<([^>]+)>")
-AXIS = re.compile(r'"([^"]+)"')
-"""How a program spells a sharding constraint, and the mesh axes in it."""
 
 
 def mesh_of(trainer: Any, members: dict[str, str], imports: set[str], held: Mapping[str, Any]) -> Mesh:
@@ -79,8 +74,3 @@ def placing(specs: Mapping[str, Any], imports: set[str]) -> str:
         f"        specs = {{{table}}}\n"
         "        return {name: jax.device_put(batch[name], NamedSharding(self.mesh, specs[name])) for name in batch}"
     )
-
-
-def constraints_of(source: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The types of tensors that a program splits by a constraint, before it is compiled, with the mesh axes."""
-    return tuple((kind, tuple(AXIS.findall(spec))) for spec, kind in CONSTRAINT.findall(source) if '"' in spec)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 
+from meshproof.adopting.adapter import spec_of
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.traffic import Seen
+from meshproof.hlo.constraints import spelled_type
 from meshproof.measures.verdicts import Verdict
 
 SHOWN = 3
@@ -34,6 +37,12 @@ def named(paths: Sequence[str]) -> str:
     )
 
 
+def spelled(times: Fraction) -> str:
+    """How often, in words."""
+    often = {1: "once", 2: "twice"}.get(times.numerator, f"{times.numerator} times")
+    return often if times.denominator == 1 else f"{often} for every {times.denominator} of them"
+
+
 def of_layouts(sight: Sight) -> tuple[Layouts, list[Question]]:
     """The layouts to promise, and questions on those that were seen."""
     questions = list[Question]()
@@ -53,8 +62,10 @@ def of_layouts(sight: Sight) -> tuple[Layouts, list[Question]]:
     gradients = sight.gradients or (None if parameters is None else _by_step(sight, parameters, moments or {}))
     if gradients:
         gradients = {path: leaf for path, leaf in gradients.items() if path not in sight.frozen}
-    batch = _batch(sight, questions)
-    return Layouts(parameters, gradients, moments, batch), questions
+    inside = _split_inside(sight)
+    batch = inside or _batch(sight, questions)
+    whole = {field: replace(used, spec=()) for field, used in inside.items()}
+    return Layouts(parameters, gradients, moments, batch, whole or batch), questions
 
 
 def _beside_parameters(
@@ -115,29 +126,32 @@ def _batch(sight: Sight, questions: list[Question]) -> dict[str, Leaf] | None:
     """The batch's layout; where nothing at all is split, that of a batch whose examples are."""
     large = [axis for axis, size in sight.mesh.items() if size > 1]
     batch = sight.batch
-    constraints = dict(sight.step.constraints)
-    inside = {field: axes for field, leaf in (batch or {}).items() if (axes := constraints.get(spelled_type(leaf)))}
-    if inside := {field: axes for field, axes in inside.items() if batch and not batch[field].axes}:
-        over = " and ".join(dict.fromkeys(axis for axes in inside.values() for axis in axes))
-        told = f"{named(list(inside))}: whole on every device, and split over {over} in the step: let shard_batch place"
-        told += " it so, where the step takes it; gradients cannot be told from activations"
-        questions.append(Question("batch", f"{told}: intended?"))
     parts = (sight.parameters, sight.optimizer_state, batch)
     if batch is None or not large or any(leaf.axes for part in parts for leaf in (part or {}).values()):
         questions += _partly(batch or {}, {}, "batch", dict.fromkeys(large, 1))
         return batch
-    if not inside:
-        told = f"{named(list(batch))}: every device holds all examples and all of the model: all compute the same"
-        questions.append(Question("batch", f"{told}: intended?"))
+    told = f"{named(list(batch))}: every device holds all examples and all of the model: all compute the same"
+    questions.append(Question("batch", f"{told}: intended?"))
     return {field: replace(leaf, spec=(large[0],) if leaf.shape else ()) for field, leaf in batch.items()}
 
 
-def spelled_type(leaf: Leaf) -> str:
-    """The type of an array as MLIR spells it: ``32x16xi32``."""
-    kinds = {"int": "i", "uint": "ui", "float": "f", "bfloat": "bf"}
-    kind = leaf.dtype.rstrip("0123456789")
-    element = "i1" if leaf.dtype == "bool" else f"{kinds.get(kind, kind)}{leaf.dtype.removeprefix(kind)}"
-    return "x".join([*map(str, leaf.shape), element])
+def _split_inside(sight: Sight) -> dict[str, Leaf]:
+    """The fields as the step uses them, where a batch enters whole and the step splits its examples by a constraint.
+
+    Empty elsewhere. A field is known by its type, if nothing in the state has that.
+    """
+    entering = sight.batch or {
+        path: Leaf(value.shape, value.itemsize, (), dtype=str(value.dtype)) for path, value in sight.host_batch.items()
+    }
+    if any(leaf.axes for leaf in entering.values()):
+        return {}
+    state = (sight.parameters, sight.optimizer_state, sight.auxiliary)
+    taken = {spelled_type(leaf.shape, leaf.dtype) for part in state for leaf in (part or {}).values()}
+    split = {kind: spec_of(axes) for kind, axes in sight.step.constraints if axes[0] and kind not in taken}
+    used = {
+        path: replace(leaf, spec=split.get(spelled_type(leaf.shape, leaf.dtype), ())) for path, leaf in entering.items()
+    }
+    return used if any(leaf.axes for leaf in used.values()) else {}
 
 
 def of_running(sight: Sight) -> Iterable[Question]:

@@ -15,12 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.adopting.adapter import Adapter, AdoptError
-from meshproof.adopting.placement import constraints_of, placing
+from meshproof.adopting.adapter import Adapter, AdoptError, spec_of, trimmed
+from meshproof.adopting.placement import placing
 from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
 from meshproof.hlo import Collective, HloError, census_by_shape
+from meshproof.hlo.constraints import Constraint, constraints_of
 from meshproof.hlo.floats import Float, floats, multiplied
 from meshproof.hlo.host_transfers import host_transfers
 from meshproof.hlo.products import flops_of_products, products
@@ -66,12 +67,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Layouts:
-    """The layouts that are promised, by part and leaf."""
+    """The layouts that are promised, by part and leaf. ``placed`` is where a batch lies, ``batch`` how it is used."""
 
     parameters: dict[str, Leaf] | None
     gradients: dict[str, Leaf] | None
     optimizer_state: dict[str, Leaf] | None
     batch: dict[str, Leaf] | None
+    placed: dict[str, Leaf] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,7 @@ class Read:
     """One compiled program.
 
     ``runs`` counts the products that a call runs, but for an optimizer's, and ``flops`` their operations; ``products``
-    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand, as
-    its source spells them, with the axes.
+    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand.
     """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
@@ -93,7 +94,7 @@ class Read:
     rematerialises: bool = False
     draws: bool = False
     unread: str = ""
-    constraints: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -263,23 +264,14 @@ def _refuse(training: Training, gradients: Seen[Any]) -> None:
         )
 
 
-def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Without the dimensions at its end that are whole."""
-    entries = list(spec)
-    while entries and not entries[-1]:
-        entries.pop()
-    return tuple(entries)
-
-
 def _leaves(seen: Any, mesh: Mapping[str, int]) -> dict[str, Leaf] | None:
     return {leaf.path: _leaf(leaf, mesh) for leaf in seen} if isinstance(seen, tuple) and seen else None
 
 
 def _leaf(leaf: LeafLayout, mesh: Mapping[str, int]) -> Leaf:
     found = mesh_axes(leaf, mesh)
-    spelled = trimmed(tuple(None if not axes else axes[0] if len(axes) == 1 else tuple(axes) for axes in found or ()))
     odd = " ".join(word for word in ("memory", "devices") if f" {word}" in leaf.spec)
-    return Leaf(leaf.shape, leaf.itemsize, spelled, leaf.spec if odd or found is None else "", leaf.dtype)
+    return Leaf(leaf.shape, leaf.itemsize, spec_of(found or ()), leaf.spec if odd or found is None else "", leaf.dtype)
 
 
 def _told(seen: Any) -> tuple[Any, ...]:

@@ -54,11 +54,13 @@ def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Ite
     if len(known) < len(each) or len(fitting) != 1 or (own and len({size / tensors for tensors, size in known}) > 1):
         yield from each
         return
+    narrow = all(entry.widened == entry.bytes for entry, _ in each)
     if own:
         alone = size * own // (left + own)
-        yield replace(first, tensors=own, bytes=alone), dimensions
+        yield replace(first, tensors=own, bytes=alone, widened=alone * narrow), dimensions
         size -= alone
-    yield replace(first, tensors=left // fitting[0], bytes=size), (fitting[0], *shape)
+    whole = replace(first, tensors=left // fitting[0], bytes=size, widened=size * narrow)
+    yield whole, (fitting[0], *shape)
 
 
 def _layer(weight: Weight) -> Weight | None:

@@ -35,12 +35,15 @@ class Theory:
         gradient = self.gradients.get(weight.path)
         return self.reduced(weight) & gradient.axes if gradient else set()
 
-    def not_scattered(self, of: list[Weight], axis: str, own: list[Seen]) -> bool:
-        """Whether more of these gradients are all-reduced over an axis than it does not split."""
+    def alike(self, of: list[Weight]) -> list[Weight]:
+        """The parameters whose gradients may have a shape of these gradients."""
         shapes = set().union(*(gradient_shapes(weight, self.mesh) for weight in of))
-        alike = [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
-        whole = sum(axis in self.reduced(weight) - self.scattered(weight) for weight in alike)
-        return sum(each.tensors for each in own if each.lane[0] == "all-reduce" and axis in each.lane[1]) > whole
+        return [other for other in self.weights if shapes & gradient_shapes(other, self.mesh)]
+
+    def not_scattered(self, of: list[Weight], axis: str, own: list[Seen]) -> int:
+        """How many more of these gradients are all-reduced over an axis than it does not split."""
+        whole = sum(axis in self.reduced(weight) - self.scattered(weight) for weight in self.alike(of))
+        return sum(each.tensors for each in own if each.lane[0] == "all-reduce" and axis in each.lane[1]) - whole
 
     def left_whole(self, weight: Weight, seen: Seen, axis: str) -> bool:
         """Whether a gradient that is scattered over some axes is reduced whole over another."""

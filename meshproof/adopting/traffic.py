@@ -175,12 +175,16 @@ Lane = tuple[Operation, tuple[str, ...], Payload]
 
 @dataclass(frozen=True)
 class Seen:
-    """What moved in a lane of the budget: of each tensor its compared shape, bytes in all, and how many there were."""
+    """What moved in a lane of the budget: of each tensor its compared shape, bytes in all, and how many there were.
+
+    ``narrow``: what XLA:CPU moves as float32 has 16 bits.
+    """
 
     lane: Lane
     shape: Shape
     bytes: int
     tensors: int
+    narrow: bool = False
 
 
 def sorted_out(
@@ -198,7 +202,8 @@ def sorted_out(
             told += " of groups of an axis's devices" * groups
             unsaid.append(f"{told}; both budgets are left out")
         else:
-            found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors))
+            narrow = entry.widened == entry.bytes
+            found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors, narrow))
     return found, [*dict.fromkeys(unsaid)]
 
 
@@ -220,11 +225,14 @@ def vectors(seen: Iterable[Seen], forward: Iterable[Seen]) -> list[Seen]:
     return [each for each in found if each.tensors]
 
 
-def lines(seen: Iterable[Seen]) -> tuple[Communication, ...]:
-    """The budget of what was seen."""
-    sums: dict[Lane, int] = {}
+def lines(seen: Iterable[Seen], half: str | None = None) -> tuple[Communication, ...]:
+    """The budget of what was seen. Parameters that are gathered in 16 bits, of the type ``half``, are said to be, where
+    nothing else is gathered beside them: in float32 they would take twice as long."""
+    seen, sums = list(seen), dict[tuple[Lane, bool], int]()
+    beside = {each.lane[:2] for each in seen if each.lane[2] != "parameters"}
     for each in seen:
-        sums[each.lane] = sums.get(each.lane, 0) + each.bytes
+        narrow = bool(half) and each.narrow and each.lane[0] == "all-gather" and each.lane[:2] not in beside
+        sums[each.lane, narrow] = sums.get((each.lane, narrow), 0) + each.bytes // (1 + narrow)
     order = ("examples", "parameters", "activations", "gradients", "statistics", "metrics")
-    ordered = sorted(sums.items(), key=lambda item: (order.index(item[0][2]), item[0]))
-    return tuple(Communication(*lane, size) for lane, size in ordered if size)
+    ordered = sorted(sums.items(), key=lambda item: (order.index(item[0][0][2]), item[0]))
+    return tuple(Communication(*lane, size, half if narrow else None) for (lane, narrow), size in ordered if size)

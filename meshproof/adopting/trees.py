@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import DictKey
 
 from meshproof.contract import leaves, nest
 from meshproof.measures.layout import Array
@@ -36,6 +37,12 @@ def arrays(state: Any) -> dict[str, Array]:
     """Every array of a state by its path, of an abstract state what stands for it."""
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
     return {path_of(keys): leaf for keys, leaf in flat if isinstance(leaf, Array)}
+
+
+def is_nested(tree: Any) -> bool:
+    """Whether it is nested dicts alone, above its arrays."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return isinstance(tree, Mapping) and all(isinstance(key, DictKey) for keys, _ in flat for key in keys)
 
 
 def subtree(state: Any, path: str, without: Sequence[str] = ()) -> Any:

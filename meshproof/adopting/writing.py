@@ -14,7 +14,7 @@ from meshproof.adopting.questions import Question
 from meshproof.contract import Communication, Contract
 
 WIDTH = 120
-LAYOUTS = ("parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed")
+LAYOUTS = ("parameters", "gradients", "optimizer_state", "auxiliary", "batch", "batch_in_step", "computed")
 FLAGS = (
     "device_dimension",
     "microbatches",
@@ -131,7 +131,8 @@ def communication(line: Communication) -> str:
     axes = ", ".join(json.dumps(axis) for axis in line.axes)
     size = f"{line.bytes:_}" if line.bytes >= 10_000 else str(line.bytes)
     comma = "," if len(line.axes) == 1 else ""
-    return f'Communication("{line.operation}", ({axes}{comma}), "{line.payload}", {size})'
+    within = f', dtype="{line.dtype}"' if line.dtype else ""
+    return f'Communication("{line.operation}", ({axes}{comma}), "{line.payload}", {size}{within})'
 
 
 def comments(questions: Iterable[Question], indent: str) -> Iterator[str]:

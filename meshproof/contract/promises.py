@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"]
 Payload = Literal["parameters", "gradients", "activations", "examples", "metrics", "statistics"]
-Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "computed"]
+Part = Literal["parameters", "gradients", "optimizer_state", "auxiliary", "batch", "batch_in_step", "computed"]
 
 COMPUTE_TYPES = {"float32": "f32", "tensorfloat32": "tf32", "bfloat16": "bf16", "float16": "f16"}
 """What a strategy may declare to compute in, and what a program calls it. ``tensorfloat32`` is a precision of float32's
@@ -53,6 +53,11 @@ class Communication:
     bytes: int
     dtype: str | None = None
 
+    @property
+    def wide_bytes(self) -> int:
+        """``bytes``, where a float of 16 bits counts as one of 32."""
+        return self.bytes * (2 if self.dtype in HALVES else 1)
+
     def __str__(self) -> str:
         within = f" in {self.dtype}" if self.dtype else ""
         return f"{self.operation} of {self.payload}{within} over {'×'.join(self.axes)}: {self.bytes:,} bytes"
@@ -63,12 +68,14 @@ class Contract:
     """The promises of one strategy on one mesh. ``None`` promises nothing: those clauses are *not supported*.
 
     ``parameters``, ``gradients``, ``optimizer_state``, ``auxiliary`` and ``batch`` map a glob pattern of leaf paths
-    (``*/kernel``) to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``computed`` maps parameter
-    patterns to the ``PartitionSpec`` in use: an expert stays sharded over its axis, while FSDP gathers. Paths are those
-    of `Strategy.at_rest` if the strategy has it, else of the canonical trees. ``forward`` and ``step`` list everything
-    that may move in ``loss`` and in ``train_step``: what they do not list must not happen. ``explicit``: collectives
-    are written by hand, so the compiler must keep each as it is written. ``device_dimension``: every field of a placed
-    batch has a leading dimension of devices before that of its examples, as ``pmap`` takes it.
+    (``*/kernel``) to the ``PartitionSpec`` at rest; the first pattern that matches wins. ``batch_in_step`` maps fields
+    of a batch that ``train_step`` takes whole, and splits by a sharding constraint, to the ``PartitionSpec`` of that.
+    ``computed`` maps parameter patterns to the ``PartitionSpec`` in use: an expert stays sharded over its axis, while
+    FSDP gathers. Paths are those of `Strategy.at_rest` if the strategy has it, else of the canonical trees. ``forward``
+    and ``step`` list everything that may move in ``loss`` and in ``train_step``: what they do not list must not happen.
+    ``explicit``: collectives are written by hand, so the compiler must keep each as it is written.
+    ``device_dimension``: every field of a placed batch has a leading dimension of devices before that of its examples,
+    as ``pmap`` takes it.
 
     ``microbatches`` is the number of parts of a batch whose gradients a step accumulates. ``evaluations`` is how often
     it computes gradients of all its parameters and reduces them: twice for sharpness-aware minimisation, as often as it
@@ -95,6 +102,7 @@ class Contract:
     gradients: Mapping[str, PartitionSpec] | None = None
     optimizer_state: Mapping[str, PartitionSpec] | None = None
     batch: Mapping[str, PartitionSpec] | None = None
+    batch_in_step: Mapping[str, PartitionSpec] | None = None
     computed: Mapping[str, PartitionSpec] | None = None
     forward: tuple[Communication, ...] | None = None
     step: tuple[Communication, ...] | None = None

@@ -29,6 +29,9 @@ HALVES = ("bf16", "f16")
 NAMES = {element: name for name, element in ELEMENT_TYPES.items()}
 """JAX's name of a dtype by that in a compiled program."""
 
+WIDENED = ", counted as f32"
+"""How an entry ends that counts as many float32, for no line of its lane says its dtype."""
+
 SCALARS = 64
 """Bytes of a step's or a microbatch's metrics that may be reduced beside gradients: sixteen float32 numbers."""
 
@@ -227,7 +230,7 @@ def _as_float32(entry: Collective, lines: list[Communication]) -> Collective:
     )
     if said or entry.bytes is None:
         return entry
-    how = f"{entry.realized_as} in {entry.dtype}, counted as f32"
+    how = f"{entry.realized_as} in {entry.dtype}{WIDENED}"
     return replace(entry, bytes=2 * entry.bytes, dtype="f32", realized_as=how)
 
 

@@ -118,6 +118,8 @@ def canonical(returned: Any, member: str) -> Tree:
                 how = "name what it holds, as in {str(i): each for i, each in enumerate(layers)}"
             elif has_member(leaf, "unbox"):
                 how = "take it out of its box, as flax.linen.meta.unbox(tree) does"
+            elif not jax.tree_util.all_leaves([leaf]):
+                how = "subtree(tree, '') of meshproof.adopting.trees shows any pytree as nested dicts"
             raise TypeError(f"{member} has {shown(leaf)} at {path!r}, {expected}; {how}")
         if member != "shard_batch" and jax.numpy.issubdtype(leaf.dtype, jax.numpy.complexfloating):
             parts = f"keep its real and its imaginary part as two leaves, {path}/real and {path}/imag"

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import jax
 
 from meshproof.hlo import Collective, HloError, census
+from meshproof.hlo.constraints import Constraint, constraints_of
 from meshproof.hlo.floats import Float, Product, floats, multiplied
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
@@ -29,6 +30,7 @@ from meshproof.targets.flags import ORDERED, adds_in_any_order
 
 T = TypeVar("T")
 SCHEDULED_THERE = NotExercised("the schedule is looked at for targets that only compile")
+NOT_SPLIT_INSIDE = NotExercised("the contract has no batch_in_step")
 SHARE = 100
 """The part of the state, one of so many, below which a copy in a loop is not looked at."""
 
@@ -62,6 +64,8 @@ class Program(Facet):
     Only for targets that only compile: ``flights``, what could run behind each collective by the program's schedule,
     ``loop_copies``, copies in loops of arrays that take a hundredth of the state or more, and ``narrowed``, what is
     sent in more bits than are kept of it.
+
+    Only where the contract has a ``batch_in_step``: ``constraints``, by which it splits what enters whole.
     """
 
     collectives: Seen[tuple[Collective, ...]]
@@ -80,6 +84,7 @@ class Program(Facet):
     flights: Seen[tuple[Flight, ...]] = SCHEDULED_THERE
     loop_copies: Seen[tuple[LoopCopy, ...]] = SCHEDULED_THERE
     narrowed: Seen[tuple[Narrowed, ...]] = SCHEDULED_THERE
+    constraints: Seen[tuple[Constraint, ...]] = NOT_SPLIT_INSIDE
 
     @property
     def in_any_order(self) -> NotSupported | None:
@@ -162,6 +167,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
         unordered=_read(lambda: sums_in_any_order(text))
         if adds_in_any_order(jax.default_backend(), os.environ)
         else (),
+        constraints=constraints_of(lowered.as_text()) if subject.case.contract.batch_in_step else NOT_SPLIT_INSIDE,
     )
 
 

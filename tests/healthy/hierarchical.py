@@ -1,11 +1,13 @@
-"""An all-reduce in three parts, by hand: ``pytest suites/ --impl tests.healthy.hierarchical``."""
+"""Slow links beside fast ones, by hand: ``pytest suites/ --impl tests.healthy.hierarchical``."""
+
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec as P
 
-from .manual import Manual
+from .manual import HSDP, Manual
 from .trainer import moves
 
 BOTH = ("host", "chip")
@@ -60,6 +62,29 @@ class Hierarchical(Manual):
         return jax.lax.psum(shard, "host")
 
 
+def in_halves(line):
+    """A line of a budget, but for metrics, in bfloat16."""
+    return line if line.payload == "metrics" else replace(line, bytes=line.bytes // 2, dtype="bfloat16")
+
+
+class HSDPInHalves(HSDP):
+    """Casts its shards first: what is gathered, scattered and exchanged has 16 bits."""
+
+    name = "hsdp_in_halves"
+    promises = HSDP.promises | {"compute_dtype": "bfloat16"}
+    forward_moves = tuple(in_halves(line) for line in HSDP.forward_moves)
+    step_moves = tuple(in_halves(line) for line in HSDP.step_moves)
+
+    def local_loss(self, w, batch):
+        """Of parameters and inputs in bfloat16."""
+        w, batch = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (w, batch))
+        return super().local_loss(w, batch)
+
+    def mean(self, value):
+        """Of all devices, in float32."""
+        return super().mean(value.astype(jnp.float32))
+
+
 def strategies():
     """All of them."""
-    return [Hierarchical()]
+    return [Hierarchical(), HSDPInHalves()]

@@ -1,5 +1,7 @@
 """Optimizers and loops of today under data parallelism: ``pytest suites/ --impl tests.healthy.recipes``."""
 
+from types import MappingProxyType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -259,6 +261,22 @@ class Pooled(DataParallel):
         return super().batch(draws) | {"x": draws.normal(size=(64, 16, 4))}
 
 
+class SplitsInside(DataParallel):
+    """A batch enters whole, and the step's first line splits it."""
+
+    name = "splits_inside"
+    rows = P()
+    promises = MappingProxyType({"batch_in_step": {"*": P("data")}})
+
+    def mean_loss(self, w, batch):
+        """Of rows that are split."""
+        return super().mean_loss(w, self.split(batch))
+
+    def split(self, batch):
+        """Over the mesh."""
+        return jax.lax.with_sharding_constraint(batch, self.on_mesh("data"))
+
+
 def strategies():
     """All of them."""
     kinds = (
@@ -276,5 +294,6 @@ def strategies():
         Uncertain,
         Dispersed,
         Pooled,
+        SplitsInside,
     )
     return [*(kind() for kind in kinds), Classifies(seed=38), LionFromZero(seed=1)]

@@ -5,10 +5,9 @@ from types import MappingProxyType
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.implementations.unadopted import Dropping, PlainLoop, host_batch, mesh, place, plain_step, squared
+from tests.implementations.unadopted import Dropping, PlainLoop, place, plain_step, squared
 
 
 class OnNoMesh:
@@ -124,17 +123,3 @@ class KeepsAndReplicates(PlainLoop):
         super().__init__()
         self.batch = place(dict(self.batch))
         self.train_step = jax.jit(plain_step)
-
-
-class SplitsInside(PlainLoop):
-    """Its batch enters whole, and is split in the step's first line."""
-
-    def __init__(self):
-        super().__init__()
-        self.batch = place(host_batch())
-        self.train_step = jax.jit(self.step, donate_argnums=0)
-
-    @staticmethod
-    def step(state, batch):
-        """By rows."""
-        return plain_step(state, jax.lax.with_sharding_constraint(batch, NamedSharding(mesh(), P("data"))))

@@ -90,6 +90,20 @@ class Averaging(PlainLoop):
         return new | {"ema": optax.incremental_update(new["params"], state["ema"], 0.01)}, metrics
 
 
+class SplitsInside(PlainLoop):
+    """Its batch enters whole, and is split in the step's first line."""
+
+    def __init__(self):
+        super().__init__()
+        self.batch = place(host_batch())
+        self.train_step = jax.jit(self.step, donate_argnums=0)
+
+    @staticmethod
+    def step(state, batch):
+        """By rows."""
+        return plain_step(state, jax.lax.with_sharding_constraint(batch, NamedSharding(mesh(), P("data"))))
+
+
 class Network(nnx.Module):
     """Two layers and a normalisation."""
 

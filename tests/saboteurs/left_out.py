@@ -1,4 +1,4 @@
-"""Examples that a mesh leaves out, and a step that goes further than on one device."""
+"""Examples that a mesh leaves out or has on every device, and a step that goes further than on one device."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import optax
 
 from tests.healthy.idioms import Trainer
 from tests.healthy.manual import DataParallel
+from tests.healthy.recipes import SplitsInside
 from tests.saboteurs.planting import plant_stranger
 
 
@@ -57,7 +58,18 @@ class LeafOfOneDevice(DataParallel):
         return super().local_loss(w | {"out": own}, batch)
 
 
+class SplitsNothing(SplitsInside):
+    """The constraint that splits a batch is gone: every device computes with all of it."""
+
+    name = "splits_nothing"
+
+    def split(self, batch: Any) -> Any:
+        """As it is."""
+        return batch
+
+
 plant_stranger(DeviceLeftOut(), "NUM-2", "NUM-4")
 plant_stranger(LastRowsDropped(), "NUM-2", "NUM-4")
 plant_stranger(RateTimesDevices(), "NUM-3")
 plant_stranger(LeafOfOneDevice(), "NUM-2", "NUM-4")
+plant_stranger(SplitsNothing(), "SHD-4", "COM-10", "COM-11")

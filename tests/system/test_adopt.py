@@ -64,12 +64,15 @@ def test_what_is_written_is_green(tmp_path, trainer, least):
     assert failed == 0 and proved >= least, said
 
 
-def test_a_batch_that_is_split_in_the_step_is_asked_about(tmp_path):
-    """It is whole where it enters, so that no axis is known to be that of the examples."""
-    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadoptable:SplitsInside", "--output", "mine.py")
-    told = "? batch: x and y: whole on every device, and split over data in the step: let shard_batch place it so"
-    assert adopted.returncode == 0 and told in adopted.stdout, adopted.stdout + adopted.stderr
-    assert "all compute the same" not in adopted.stdout
+def test_a_batch_that_is_split_in_the_step_is_told(tmp_path):
+    """It is whole where it enters; the axis of its examples is that of a constraint."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted:SplitsInside", "--output", "mine.py")
+    assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
+    contract, source = written(tmp_path / "mine.py"), (tmp_path / "mine.py").read_text()
+    assert 'batch={"*": P()}' in source and 'batch_in_step={"*": P("data")}' in source
+    assert {line.payload for line in contract.step} == {"gradients", "metrics"}
+    failed, proved, said = check(tmp_path, "mine")
+    assert failed == 0 and proved >= 20, said
 
 
 def test_copies_that_are_stacked_are_copies(tmp_path):

@@ -18,8 +18,7 @@ from meshproof.adopting.adapter import Adapter, spelled_spec
 from meshproof.adopting.batch_statistics import in_forward, in_step, running
 from meshproof.adopting.contracts import Adoption
 from meshproof.adopting.patterns import fewest
-from meshproof.adopting.placement import constraints_of
-from meshproof.adopting.questions import Question, named, spelled_type
+from meshproof.adopting.questions import Question, named
 from meshproof.adopting.seeing import Leaf
 from meshproof.adopting.stacks import gathered_vectors
 from meshproof.adopting.theory import Theory
@@ -53,17 +52,6 @@ class Spelled(SimpleNamespace):
 jax.tree_util.register_pytree_with_keys(
     Spelled, lambda made: ([("w", made.w)], None), lambda _, children: Spelled(w=children[0])
 )
-
-
-def test_constraints_are_read_with_their_types():
-    """As MLIR spells them; one that splits nothing is none."""
-    text = """
-    %80 = sdy.sharding_constraint %arg80 <@mesh, [{}, {}]> : tensor<32x16xi32>
-    %81 = sdy.sharding_constraint %80 <@mesh, [{"data", "fsdp"}, {?}]> : tensor<32x16xi32>
-    """
-    assert constraints_of(text) == (("32x16xi32", ("data", "fsdp")),)
-    kinds = {"int32": "4xi32", "uint8": "4xui8", "bool": "4xi1", "bfloat16": "4xbf16", "float32": "4xf32"}
-    assert {dtype: spelled_type(Leaf((4,), 4, (), dtype=dtype)) for dtype in kinds} == kinds
 
 
 def test_keys_may_be_words():

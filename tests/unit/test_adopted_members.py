@@ -29,3 +29,34 @@ def test_what_a_trainer_tells_is_not_guessed_to_be_something_else(trainer, guess
     members = adapt(f"{__name__}:{trainer}").members
     assert ("slow" in members.get("auxiliary", "")) == guessed
     assert members["parameters"] and ("optimizer_state" in members) == (not guessed)
+
+
+class InDicts(PlainLoop):
+    """Shows its gradients as it keeps its parameters."""
+
+    def gradients(self, state, batch):
+        """As many ones."""
+        return {"w": jnp.ones(3)}
+
+
+class InAList(InDicts):
+    """In a tree of its own, which JAX takes."""
+
+    def gradients(self, state, batch):
+        """Of layers."""
+        return [jnp.ones(3)]
+
+
+class Untraced(InDicts):
+    """Decides in Python what to return."""
+
+    def gradients(self, state, batch):
+        """By a value."""
+        return {"w": jnp.ones(3 if batch["x"].sum() > 0 else 2)}
+
+
+@pytest.mark.parametrize(("trainer", "said"), [("InDicts", ""), ("Untraced", ""), ("InAList", "subtree(")])
+def test_gradients_are_shown_as_nested_dicts(trainer, said):
+    """Of any pytree, by the paths that its parameters have; nested dicts are handed on, jitted as they are."""
+    source = adapt(f"{__name__}:{trainer}").members["gradients"]
+    assert said in source and bool(source) == bool(said)

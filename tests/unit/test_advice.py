@@ -7,9 +7,9 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Communication
 from meshproof.hlo import Collective
-from meshproof.measures.layout import LeafLayout
+from meshproof.measures.layout import LeafLayout, Shard
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import advised, apart, either, hint, in_groups, lacking, multiplied, several, together
+from suites.advice import advised, apart, either, hint, in_groups, lacking, multiplied, reduced_bytes, several, together
 from suites.raveled import moments
 from suites.test_state_bytes_equal_theory import furthest
 
@@ -129,6 +129,44 @@ def test_what_moves_wide_behind_a_promise_of_less_is_cast_too_late():
     budget = [Communication("all-gather", OVER, "parameters", 1536, "bfloat16")]
     [lane] = compare_traffic([Collective("all-gather", OVER, 1, 1, 3072, "f32", "all-gather", "other")], budget)
     assert hint(lane, [lane], LEAVES, {"data"}).startswith("it stands before the cast: cast first")
+
+
+def test_one_of_several_that_moves_wide_is_cast_too_late():
+    """The others have the 16 bits that the line names."""
+    budget = [Communication("all-gather", OVER, "parameters", 1536, "bfloat16")]
+    moved = [
+        Collective("all-gather", OVER, 1, 1, size, "f32", "all-gather", phase, widened)
+        for size, phase, widened in ((2048, "other", 2048), (1024, "backward", 0))
+    ]
+    [lane] = compare_traffic(moved, budget, {"bf16"})
+    assert hint(lane, [lane], LEAVES, {"data"}).startswith("it stands before the cast: cast first")
+
+
+def test_a_line_of_16_bits_names_its_dtype():
+    """Else what moves counts as float32, twice as much as is budgeted."""
+    moved = [Collective("all-reduce", OVER, 1, 1, 512, "bf16", "all-reduce", "other")]
+    [lane] = compare_traffic(moved, [Communication("all-reduce", OVER, "activations", 512)], {"bf16"})
+    assert "such a line names its dtype" in hint(lane, [lane], LEAVES, set())
+
+
+def test_what_is_summed_over_more_axes_is_missing_from_a_scatter():
+    """A compiler that does not scatter a gradient over one axis sums it whole over both."""
+    table = LeafLayout("table", (16, 16), 4, "", (Shard(0, ((0, 4), (0, 8)), (4, 8), 128),), ("model", "data"))
+    both = ("replica", "data")
+    budget = [Communication("all-reduce", both, "metrics", 4), Communication("reduce-scatter", OVER, "gradients", 512)]
+    moved = [Collective("all-reduce", both, 1, 1, 4 + 256, "f32", "all-reduce", "other")]
+    moved += [Collective("reduce-scatter", OVER, 1, 1, 256, "f32", "reduce-scatter", "other")]
+    lanes = [lane for lane in compare_traffic(moved, budget) if not lane.exact]
+    summed, scattered = sorted(lanes, key=lambda lane: lane.lane)
+    assert "missing from the reduce-scatter" in hint(summed, lanes, (table,), {"data"})
+    told = lacking("step", scattered, lanes, (table,), ["loss"])
+    assert told == "as much as the gradient of table, which is all-reduced over replica×data and not scattered"
+
+
+def test_other_axes_split_a_gradient_as_its_parameter():
+    """What a device reduces over data is split over model alone."""
+    kernel = LeafLayout("kernel", (16, 32), 4, "", (Shard(0, ((0, 2), (0, 16)), (2, 16), 128),), ("data", "model"))
+    assert [reduced_bytes(kernel, axes) for axes in (("data",), ("model",), ("replica",))] == [1024, 256, 128]
 
 
 @pytest.mark.parametrize(

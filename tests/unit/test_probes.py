@@ -1,5 +1,7 @@
 """States of later, and batches that no loader gives: what is changed, and what is not."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from meshproof.cases import Case
 from meshproof.contract import Contract
 from meshproof.observing.other_states import advanced, rekeyed, shows_rates, with_arrays_of, with_rates_times
 from meshproof.observing.probes import not_finite, probes, thinned
-from suites.test_later_steps_equal_those_of_one_device import settled
+from suites.test_later_steps_equal_those_of_one_device import compared, settled
 from tests.implementations.odd import odd
 
 W = {"w": jnp.ones((4, 4))}
@@ -120,3 +122,16 @@ def test_a_mesh_that_forgets_nan_may_be_finite_and_no_more():
     one, bound = {"w": np.array([1.0, np.nan, 3.0])}, {"w": np.array([0.1, np.nan, 0.1])}
     seen, is_, _ = (leaves["w"] for leaves in settled({"w": np.array([1.0, 2.0, np.nan])}, one, bound, forgets=True))
     assert seen[:2].tolist() == is_[:2].tolist() == [1, 0] and np.isnan(seen[2])
+
+
+def test_counts_alone_are_no_metrics_where_the_mesh_forgets():
+    """What is not finite changes them there; a part that has nothing else is not judged, and does not fail."""
+
+    def step(tokens):
+        return SimpleNamespace(
+            loss=1.0, metrics={"tokens": tokens}, auxiliary=None, optimizer_state=None, parameters={"w": np.ones(2)}
+        )
+
+    steps = step(np.array([8.0])), step(np.array([7.0])), step(np.array([0.0]))
+    assert [part for part, _ in compared(steps, forgotten=True)] == ["loss", "parameters"]
+    assert [part for part, _ in compared(steps, forgotten=False)] == ["loss", "metrics", "parameters"]

@@ -19,7 +19,7 @@ def moments(parameters: Iterable[LeafLayout], state: Collection[LeafLayout]) -> 
         parameter.path: (leaf, set(spec_axes(leaf.declared or ())))
         for parameter in parameters
         for leaf in state
-        if leaf.path.endswith(f"/{parameter.path}") and leaf.shape == parameter.shape
+        if f"/{leaf.path}".endswith(f"/{parameter.path}") and leaf.shape == parameter.shape
     }
 
 

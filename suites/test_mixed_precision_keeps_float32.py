@@ -94,6 +94,8 @@ def test_masters_are_float32(case, observation, judge):
     digits = losses | last | ({"gradients": kept["gradients"]} if reduced else {})
     judge.clear(
         f"{path}: expected digits that {narrow} cannot hold, saw none: it was rounded to {narrow}"
+        + f"; of gradients that are meant to move so, the lines of the budget say dtype={narrow!r}"
+        * path.startswith("gradients/")
         for path, value in leaves(digits)
         if value.dtype == np.float32 and held_in(value, narrow)
     )
@@ -101,7 +103,7 @@ def test_masters_are_float32(case, observation, judge):
 
 def pulled_at(gradients, state):
     """The parameters that have a gradient, and moments if others have: what is frozen lacks one or the other."""
-    moments = {path: [value for at, value in state.items() if at.endswith(f"/{path}")] for path in gradients}
+    moments = {path: [value for at, value in state.items() if f"/{at}".endswith(f"/{path}")] for path in gradients}
     have = any(moments.values())
     return [path for path, value in gradients.items() if value.any() and (not have or any(map(np.any, moments[path])))]
 

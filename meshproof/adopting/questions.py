@@ -107,7 +107,7 @@ def _partly(
 
 def _of(path: str, parameters: dict[str, Leaf], axis: str) -> bool:
     """Whether a moment is split because its parameter is."""
-    return any(path.endswith(f"/{name}") and axis in leaf.axes for name, leaf in parameters.items())
+    return any(f"/{path}".endswith(f"/{name}") and axis in leaf.axes for name, leaf in parameters.items())
 
 
 def _by_step(sight: Sight, parameters: dict[str, Leaf], moments: dict[str, Leaf]) -> dict[str, Leaf]:
@@ -116,7 +116,7 @@ def _by_step(sight: Sight, parameters: dict[str, Leaf], moments: dict[str, Leaf]
     scattered = {axis for entry, _ in sight.step.moved if entry.operation == "reduce-scatter" for axis in entry.axes}
     found = {}
     for path, leaf in parameters.items():
-        own = [m for name, m in moments.items() if name.endswith(f"/{path}") and m.shape == leaf.shape]
+        own = [m for name, m in moments.items() if f"/{name}".endswith(f"/{path}") and m.shape == leaf.shape]
         widest = max(own, key=lambda moment: len(moment.axes), default=leaf)
         found[path] = widest if widest.axes - leaf.axes <= scattered else leaf
     return found

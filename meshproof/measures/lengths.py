@@ -30,7 +30,7 @@ def trees(trajectory: Trajectory) -> dict[str, Leaves]:
     """The first gradients, and what the optimizer has made of them after the first step, by parameter."""
     step, found = trajectory.steps[0], {GRADIENTS: trajectory.gradients}
     for path, value in step.optimizer_state.items():
-        if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
+        if of := max((name for name in step.parameters if f"/{path}".endswith(f"/{name}")), key=len, default=""):
             found.setdefault(f"{path.removesuffix(of)}… after step 1", {})[of] = value
     return {name: tree for name, tree in found.items() if any(map(np.any, tree.values()))}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from math import sqrt
 
 import numpy as np
 
-from meshproof.contract import Leaves, ReferenceTrajectory, Trajectory
+from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory
 from meshproof.measures.numerics import MULTIPLE, VACUOUS, judge, judge_loss, norm, real
 from meshproof.measures.verdicts import Verdict
 
@@ -55,24 +56,44 @@ def cancelled(reference: ReferenceTrajectory) -> dict[str, np.ndarray]:
     cancel. Its bound exceeds its value, but is no more than `VACUOUS` of what as many elements of all gradients have.
     Of one bias for queries, keys and values that is the part of the keys.
     Where no gradients are shown, the same is asked of each tree of moments and of the parameters, after the first step.
+    So it is after a later one of those whose first gradients are exactly 0, as behind a layer that begins with zeros,
+    or that are still 0 themselves.
     Few numbers, as the estimate of a distance by Prodigy, may be such sums, too: parameters show what is made of them.
     """
     true, rounding = reference.value, reference.rounding
-    step, by = true.steps[0], rounding.steps[0]
-    trees = {"": {path: (value, by.parameters[path]) for path, value in step.parameters.items()}}
-    beside = dict[str, np.ndarray]()
+    names = true.steps[0].parameters.keys()
+    kept = true.steps[0].optimizer_state.items()
+    beside = {path: np.ones(np.shape(value), bool) for path, value in kept if not owner(path, names)}
+    found = {path: marked for path, marked in beside.items() if marked.size <= FEW}
+    first, *later = (trees(*step) for step in zip(true.steps, rounding.steps, strict=True))
+    first = [(true.gradients, rounding.gradients)] if true.gradients else first
+    idle = set(names)
+    for pairs in (first, *later):
+        for tree, by in pairs:
+            for path, marked in _cancelled(tree, by).items():
+                if path in idle:
+                    found[path] = marked | found.get(path, np.False_)
+        shown, _ = pairs[0]
+        idle -= {path for path, value in shown.items() if np.any(value)}
+        if not idle:
+            break
+    return found
+
+
+def trees(step: Step, by: Step) -> list[tuple[Leaves, Leaves]]:
+    """The parameters first, and what an optimizer keeps for each: trees by the parameters' paths, and beside each what
+    rounding is in it."""
+    found = {"": (step.parameters, by.parameters)}
     for path, value in step.optimizer_state.items():
-        if of := max((name for name in step.parameters if path.endswith(f"/{name}")), key=len, default=""):
-            trees.setdefault(path.removesuffix(of), {})[of] = (value, by.optimizer_state[path])
-        elif np.size(value) <= FEW:
-            beside[path] = np.ones(np.shape(value), bool)
-    if true.gradients:
-        return beside | _cancelled(true.gradients, rounding.gradients)
-    pairs = ([{path: pair[side] for path, pair in tree.items()} for side in (0, 1)] for tree in trees.values())
-    for each in pairs:
-        for path, marked in _cancelled(*each).items():
-            beside[path] = marked | beside.get(path, np.False_)
-    return beside
+        if of := owner(path, step.parameters):
+            tree, rounding = found.setdefault(path.removesuffix(of), ({}, {}))
+            tree[of], rounding[of] = value, by.optimizer_state[path]
+    return [*found.values()]
+
+
+def owner(path: str, names: Iterable[str]) -> str:
+    """The parameter that a moment is kept for; empty if none."""
+    return max((name for name in names if f"/{path}".endswith(f"/{name}")), key=len, default="")
 
 
 def _cancelled(true: Leaves, rounding: Leaves) -> dict[str, np.ndarray]:

@@ -17,6 +17,9 @@ import numpy as np
 MESHES = ((8,), (2, 4), (4, 2), (1, 8), (8, 1))
 """Shapes of meshes of eight devices, degenerate ones included."""
 
+ALIGNED = MESHES[1:3]
+"""Those on which a layout that JAX refuses on explicit axes has another in its place."""
+
 AXES = ("a", "b")
 AXIS_TYPES = ("Auto", "Explicit")
 
@@ -42,6 +45,11 @@ class Layout:
     def axes(self) -> dict[str, int]:
         """The size of each mesh axis by its name."""
         return dict(zip(AXES, self.mesh, strict=False))
+
+    @property
+    def splits(self) -> bool:
+        """Whether an axis of several devices splits an operand."""
+        return any(self.axes[axis] > 1 for spec in self.specs for names in spec for axis in names)
 
     @property
     def name(self) -> str:
@@ -100,6 +108,31 @@ def every_layout(shapes: Shapes, result: tuple[int, ...]) -> list[Layout]:
         for _ in range(round((MOST - len(found)) * prod(map(len, own)) / total)):
             found[_layout(mesh, kind, tuple(each[draws.integers(len(each))] for each in own), shapes)] = None
     return list(found)
+
+
+def aligned(shapes: Shapes) -> Iterator[Layout]:
+    """Explicit layouts that JAX refuses less often than others: each mesh axis splits the first dimension of one
+    length, or the last, of every operand, or of the first operand alone. Those that use both axes come first."""
+    lengths = [*dict.fromkeys(size for shape in shapes for size in shape)]
+    pairs = sorted(product([*lengths, None], repeat=len(AXES)), key=lambda pair: pair.count(None))
+    found = dict[Layout, None]()
+    for pair, mesh, last, alone in product(pairs, ALIGNED, (False, True), (False, True)):
+        own = [_split_at(shape, () if alone and place else pair, last) for place, shape in enumerate(shapes)]
+        sizes = dict(zip(AXES, mesh, strict=True))
+        if any(map(any, own)) and all(
+            size % prod(sizes[axis] for axis in names) == 0
+            for shape, spec in zip(shapes, own, strict=True)
+            for size, names in zip(shape, spec, strict=True)
+        ):
+            found[Layout(mesh, "Explicit", tuple(own))] = None
+    yield from found
+
+
+def _split_at(shape: tuple[int, ...], lengths: Sequence[int | None], last: bool) -> Spec:
+    """The spec by which each axis splits the first dimension of its length, or the last."""
+    order = range(len(shape))[:: -1 if last else 1]
+    places = [next((place for place in order if shape[place] == length), None) for length in lengths]
+    return _placed(zip(AXES, places, strict=False), len(shape))
 
 
 def _layout(mesh: tuple[int, ...], kind: str, specs: tuple[Spec, ...], shapes: Shapes) -> Layout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from meshproof.measures.numerics import judge
 from meshproof.observing.members import origin
 from meshproof.observing.seen import Failed, Seen
 from meshproof.operations import Operation
-from meshproof.operations.layouts import Layout, covering, every_layout
+from meshproof.operations.layouts import Layout, aligned, covering, every_layout
 from meshproof.operations.programs import forward, make_mesh, place, placed_by, replicas, use, with_gradients
 from meshproof.operations.references import Expected, Reference, UnlikeNumpyError
 
@@ -31,6 +32,10 @@ Direction = Literal["forward", "gradient"]
 REFUSALS = (TypeError, ValueError, NotImplementedError)
 SHARDING = ("ShardingTypeError", "DuplicateSpecError")
 """What JAX raises for a layout that it does not support; the last two are not public. Other errors are faults."""
+
+WANTED, TRIED = 3, 32
+"""Layouts on explicit axes that an operation runs under, where a covering has fewer that JAX does not refuse; and how
+many are tried for that."""
 
 VACUOUS = 0.5
 """A bound above this share of the signal could hide a wrong sum. Products in bfloat16 come near it."""
@@ -85,14 +90,27 @@ def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[st
     layouts = every_layout([operand.shape for operand in operation.operands], shape)
     layouts = [layout for layout in layouts if layout.axis_type in operation.axis_types]
     layouts = layouts if exhaustive else covering(layouts)
-    points, moved = list[Point](), dict[str, Moved]()
-    for layout in layouts:
+    points, moved, named = list[Point](), dict[str, Moved](), dict[str, Layout]()
+    for layout in layouts if exhaustive else chain(layouts, unrefused(operation, layouts, points)):
         note(layout.name)
+        named[layout.name] = layout
         for point, collectives in Trial(operation, layout, expected).points():
             points.append(point)
             moved |= {layout.name: collectives} if collectives is not None else {}
-    named = {layout.name: layout for layout in layouts}
     return OperationSeen(operation.name, tuple(points), moved, problems, shape, named)
+
+
+def unrefused(operation: Operation, layouts: list[Layout], points: list[Point]) -> Iterator[Layout]:
+    """More layouts on explicit axes, until of those that split an operand `WANTED` are not refused. ``points`` are
+    those that were seen, and grow as each layout is run."""
+    tried = {layout.name for layout in layouts if layout.axis_type == "Explicit" and layout.splits}
+    more = aligned([operand.shape for operand in operation.operands]) if "Explicit" in operation.axis_types else ()
+    for layout in islice((each for each in more if each.name not in tried), TRIED):
+        run = {point.layout for point in points if point.fate != "refused"}
+        if len(run & tried) >= WANTED:
+            return
+        tried.add(layout.name)
+        yield layout
 
 
 class Trial:

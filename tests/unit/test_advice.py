@@ -287,6 +287,7 @@ def test_a_moment_is_found_by_the_end_of_its_path():
         LeafLayout(path, shape, 4, "", (), PartitionSpec()) for path, shape in [("count", ()), ("v/table", (16,))]
     ]
     assert moments(LEAVES, [*state, *others]) == {"table": (state[1], {"data"})}
+    assert moments(LEAVES, [LEAVES[0]]) == {"table": (LEAVES[0], {"data"})}, "a path of the parameter's own is one, too"
 
 
 def test_bytes_that_are_too_few_are_no_other_arrays():

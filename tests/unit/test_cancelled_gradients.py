@@ -57,6 +57,20 @@ def test_what_cancels_is_seen_without_gradients(shown):
     assert cancelled(ReferenceTrajectory(value, rounding)).keys() == {KEY}
 
 
+@pytest.mark.parametrize(("first", "expected"), [(0.0, {KEY}), (1e-3, set())])
+def test_what_cancels_behind_a_layer_of_zeros_is_seen_later(first, expected):
+    """Its gradient is exactly 0 in the first step, and noise in the second; one that was a number is not asked again,
+    for what rounding has made of a moment by then is more."""
+
+    def run(kernel, key, later):
+        names = {"kernel": np.full(16, kernel), KEY: np.full(4, key)}
+        moments = [{f"mu/{path}": value for path, value in (names | {KEY: np.full(4, at)}).items()} for at in later]
+        return Trajectory(names, tuple(Step(1.0, names, moment) for moment in moments))
+
+    reference = ReferenceTrajectory(run(1.0, first, (first, 1e-17)), run(1e-7, 1e-10 * first, (1e-10 * first, 1e-8)))
+    assert cancelled(reference).keys() == expected
+
+
 @pytest.mark.parametrize("deviation", [1e-2, inf])
 def test_a_gradient_as_uncertain_as_the_others_are_large_is_not_excused(deviation):
     """There nothing is known of it, whatever its cause."""

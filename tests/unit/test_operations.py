@@ -11,9 +11,9 @@ import pytest
 
 from meshproof.cases import REFERENCE
 from meshproof.operations import Operand, Operation, normal
-from meshproof.operations.layouts import MESHES, MOST, choices_of, covering, every_layout, specs_of
+from meshproof.operations.layouts import MESHES, MOST, aligned, choices_of, covering, every_layout, specs_of
 from meshproof.operations.loading import OWN, TableError, load_table
-from meshproof.operations.observing import Trial, changed, compared, observe_operation
+from meshproof.operations.observing import WANTED, Trial, changed, compared, observe_operation
 from meshproof.operations.programs import current_mesh
 from meshproof.operations.references import Reference
 from meshproof.operations.table import operations, stacked_layers
@@ -44,6 +44,23 @@ def test_a_covering_has_every_pair_and_every_spec():
         assert {each.specs[place] for each in chosen} == {each.specs[place] for each in layouts}
     assert {each.mesh for each in chosen} == set(MESHES)
     assert covering(layouts) == chosen
+
+
+def test_layouts_that_split_all_operands_alike_come_first():
+    """By both axes, of the first dimensions of a length; then those that split the first operand alone."""
+    first, *others = (layout.name for layout in aligned([(8, 4), (4, 8)]))
+    assert first == "a=2,b=4 Explicit: P(('a', 'b'), None) P(None, ('a', 'b'))"
+    assert "a=4,b=2 Explicit: P('b', 'a') P('a', 'b')" in others and len({first, *others}) == 1 + len(others)
+    assert "a=2,b=4 Explicit: P('a', None) P(None, None)" in others
+
+
+def test_an_operation_runs_on_explicit_axes_that_split_it():
+    """Where a covering has nothing but layouts that JAX refuses there, others are tried; what is refused stays told."""
+    [stack] = [each for each in operations() if each.name == "stack"]
+    seen = observe_operation(stack, False, lambda told: None)
+    split = {name for name, layout in seen.layouts.items() if layout.axis_type == "Explicit" and layout.splits}
+    run = {point.layout for point in seen.points if point.fate == "right"}
+    assert len(run & split) == WANTED and {point.layout for point in seen.points} == seen.layouts.keys()
 
 
 def test_what_is_too_much_is_drawn_the_same_every_time():

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["SHAPE", "Body", "Collectives", "Function", "Transform", "TransformFamily"]
+__all__ = ["SHAPE", "Axis", "Body", "Collectives", "Function", "Transform", "TransformFamily"]
+
+Axis = str | tuple[str, ...]
+"""What collectives run over: a mesh axis, or several as one, major first."""
 
 SHAPE = (8, 8)
 """Of both matrices, seen globally."""
@@ -24,6 +27,10 @@ class Collectives(Protocol):
     @property
     def named(self) -> bool:
         """Whether these are JAX's, and not what they mean."""
+
+    @property
+    def size(self) -> int:
+        """How many devices."""
 
     def psum(self, x: Any) -> Any:
         """The sum over the devices."""
@@ -42,6 +49,24 @@ class Collectives(Protocol):
 
     def mine(self, x: Any, dimension: int) -> Any:
         """The device's part, along a dimension, of what it holds whole."""
+
+    def pmean(self, x: Any) -> Any:
+        """The mean over the devices."""
+
+    def place(self, x: Any) -> Any:
+        """The device's number among them, in an array that ``x`` can be multiplied by."""
+
+    def shifted(self, x: Any) -> Any:
+        """What the device before this one has; zeros on the first."""
+
+    def stacked(self, x: Any) -> Any:
+        """The arrays of all devices, in a new dimension −3."""
+
+    def own_sum(self, x: Any) -> Any:
+        """The sum over the devices of what each has for this one, by dimension −3, which goes."""
+
+    def dealt(self, x: Any) -> Any:
+        """What each device has for this one, by dimension −3, which goes; in a new dimension −1."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,35 @@ def exchanged(devices: Collectives, x: Any, w: Any) -> Pair:
     return mixed(x, w) + devices.all_to_all(positive(turned), -2, -1), w
 
 
+def averaged(devices: Collectives, x: Any, w: Any) -> Pair:
+    """A mean of all rows enters those of every second device."""
+    return mixed(x, w) + devices.pmean(x.sum(-2, keepdims=True)) * (devices.place(x) % 2), w
+
+
+def shifted(devices: Collectives, x: Any, w: Any) -> Pair:
+    """Rows go to the next device, and none to the first, as between the stages of a pipeline."""
+    return mixed(x, w) + devices.shifted(x), w
+
+
+def stacked(devices: Collectives, x: Any, w: Any) -> Pair:
+    """Weights of all devices are stacked, and each multiplies with the sum of half of them."""
+    every = devices.stacked(w)
+    return mixed(x, every[..., ::2, :, :].sum(-3)), w
+
+
+def received(devices: Collectives, x: Any, w: Any) -> Pair:
+    """Each has something for each, in a new dimension −3: x for the second, its double for the third, nothing for the
+    first. What is for a device is added."""
+    times = (jnp.arange(devices.size, dtype=x.dtype) % 3)[:, None, None]
+    return mixed(x, w) + devices.own_sum(x[..., None, :, :] * times), w
+
+
+def dealt(devices: Collectives, x: Any, w: Any) -> Pair:
+    """The same, and what is for a device is what it gets; it adds that of every second one."""
+    times = (jnp.arange(devices.size, dtype=x.dtype) % 3)[:, None, None]
+    return mixed(x, w) + devices.dealt(x[..., None, :, :] * times)[..., ::2].sum(-1), w
+
+
 BODIES = (
     Body("data", data, (0, None)),
     Body("tensor", tensor, (None, 0)),
@@ -67,4 +96,9 @@ BODIES = (
     Body("ring", ring, (0, None)),
     Body("scattered", scattered, (0, None)),
     Body("exchanged", exchanged, (0, None)),
+    Body("averaged", averaged, (0, None)),
+    Body("shifted", shifted, (0, None)),
+    Body("stacked", stacked, (0, None)),
+    Body("received", received, (0, None)),
+    Body("dealt", dealt, (0, None)),
 )

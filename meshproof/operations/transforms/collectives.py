@@ -14,12 +14,14 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from meshproof.operations.transforms import Axis
+
 
 @dataclass(frozen=True)
 class Named:
     """JAX's collectives over a mesh axis of that name and size; each is one expression, which a reproducer repeats."""
 
-    axis: str
+    axis: Axis
     size: int
     named: bool = True
 
@@ -51,6 +53,30 @@ class Named:
             x.shape[dimension] // self.size,
             x.ndim + dimension,
         )
+
+    def pmean(self, x: Any) -> Any:
+        """The mean over the devices."""
+        return lax.pmean(x, self.axis)
+
+    def place(self, x: Any) -> Any:
+        """The device's number."""
+        return lax.axis_index(self.axis).astype(x.dtype)
+
+    def shifted(self, x: Any) -> Any:
+        """What the device before this one has, or zeros."""
+        return lax.ppermute(x, self.axis, [(place, place + 1) for place in range(self.size - 1)])
+
+    def stacked(self, x: Any) -> Any:
+        """The arrays of all devices."""
+        return lax.all_gather(x, self.axis, axis=x.ndim - 2)
+
+    def own_sum(self, x: Any) -> Any:
+        """The sum of what is for this device."""
+        return lax.psum_scatter(x, self.axis, scatter_dimension=x.ndim - 3)
+
+    def dealt(self, x: Any) -> Any:
+        """What is for this device."""
+        return lax.all_to_all(x, self.axis, x.ndim - 3, x.ndim - 1)
 
 
 @dataclass(frozen=True)
@@ -89,6 +115,30 @@ class Devices:
     def mine(self, x: Any, dimension: int) -> Any:
         """Each device's part of its copy."""
         return jnp.einsum("pp...->p...", self.parted(self.each(x), dimension))
+
+    def pmean(self, x: Any) -> Any:
+        """A sum over their number."""
+        return self.psum(x) / self.size
+
+    def place(self, x: Any) -> Any:
+        """Each device's own."""
+        return jnp.arange(self.size, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+
+    def shifted(self, x: Any) -> Any:
+        """Devices, shifted by one, without the last."""
+        return jnp.concatenate([jnp.zeros_like(x[:1]), self.each(x)[:-1]])
+
+    def stacked(self, x: Any) -> Any:
+        """A copy for each."""
+        return self.each(jnp.moveaxis(self.each(x), 0, -3)[None])
+
+    def own_sum(self, x: Any) -> Any:
+        """Of the sum to each device its own."""
+        return jnp.moveaxis(self.each(x).sum(0), -3, 0)
+
+    def dealt(self, x: Any) -> Any:
+        """Device and receiver change places."""
+        return jnp.moveaxis(jnp.moveaxis(self.each(x), -3, 0), 1, -1)
 
     def parted(self, x: Any, dimension: int) -> Any:
         """The parts of an array along a dimension, in a new one in front."""

@@ -40,7 +40,7 @@ def specs_of(setting: Setting) -> tuple[Spec, Spec]:
 
 def split_by(setting: Setting, dimension: int | None) -> Spec:
     """The spec of a matrix that is split along a dimension, or not."""
-    return tuple((setting.ground.axis,) if place == dimension else () for place in range(2))
+    return tuple(setting.ground.axes if place == dimension else () for place in range(2))
 
 
 def composed(setting: Setting, local: Function, wrap: Wrap, meant: bool) -> Function:
@@ -114,7 +114,7 @@ def sharded(setting: Setting, mesh: Mesh, function: Function) -> Function:
 
 def shard_map(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any, setting: Setting) -> Any:
     """``jax.shard_map``, or what it was before."""
-    axes = {setting.ground.axis} if setting.ground.automatic else {*mesh.axis_names}
+    axes = {*setting.ground.axes} if setting.ground.automatic else {*mesh.axis_names}
     checks = setting.form.check_vma
     if hasattr(jax, "shard_map"):
         return jax.shard_map(

@@ -80,7 +80,7 @@ def sharded(setting: Setting) -> str:
     specs = [*map(spelled, specs_of(setting))]
     stacked = tuple(setting.differs and dimension is None for dimension in setting.body.split)
     out = [f"P({setting.ground.axis!r})" if stack else spec for spec, stack in zip(specs, stacked, strict=True)]
-    axes = [setting.ground.axis] if setting.ground.automatic else AXES[: len(setting.ground.mesh)]
+    axes = setting.ground.axes if setting.ground.automatic else AXES[: len(setting.ground.mesh)]
     options = (
         f"in_specs=({f'{specs[0]},' if setting.form.closes else ', '.join(specs)}), out_specs=({', '.join(out)}), "
     )

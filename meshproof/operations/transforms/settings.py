@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from math import prod
 
 import numpy as np
 
 from meshproof.operations.layouts import AXES, AXIS_TYPES
-from meshproof.operations.transforms import Body, Transform, TransformFamily
+from meshproof.operations.transforms import Axis, Body, Transform, TransformFamily
 
 PLACES = ("none", "innermost", "between", "outermost")
 """Where ``shard_map`` is among the transforms; without it, shardings alone split the work."""
@@ -20,23 +21,29 @@ CANDIDATES = 24
 
 @dataclass(frozen=True)
 class Ground:
-    """A mesh, the axis that collectives run over, and whether the other axes are left to the compiler."""
+    """A mesh, the axis that collectives run over, or several, major first, and whether the other axes are left to the
+    compiler."""
 
     mesh: tuple[int, ...]
-    axis: str
+    axis: Axis
     automatic: bool = False
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axis, or the several."""
+        return (self.axis,) if isinstance(self.axis, str) else self.axis
 
     @property
     def size(self) -> int:
         """Devices along the axis."""
-        return self.mesh[AXES.index(self.axis)]
+        return prod(self.mesh[AXES.index(axis)] for axis in self.axes)
 
     @property
     def name(self) -> str:
         """As ``a=2,b=4 over b, a automatic``."""
         sizes = ",".join(f"{axis}={size}" for axis, size in zip(AXES, self.mesh, strict=False))
-        others = ", ".join(axis for axis in AXES[: len(self.mesh)] if axis != self.axis)
-        return f"{sizes} over {self.axis}" + f", {others} automatic" * self.automatic
+        others = ", ".join(axis for axis in AXES[: len(self.mesh)] if axis not in self.axes)
+        return f"{sizes} over {'×'.join(self.axes)}" + f", {others} automatic" * self.automatic
 
 
 GROUNDS = (
@@ -47,6 +54,8 @@ GROUNDS = (
     Ground((8, 1), "a"),
     Ground((2, 4), "a", automatic=True),
     Ground((4, 2), "b", automatic=True),
+    Ground((2, 4), ("a", "b")),
+    Ground((4, 2), ("a", "b")),
 )
 
 

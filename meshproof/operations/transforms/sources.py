@@ -16,6 +16,7 @@ import numpy as np
 from jax import ad_checkpoint, lax
 
 from meshproof.operations.reproducers import NoSourceError, definition
+from meshproof.operations.transforms import Axis
 from meshproof.operations.transforms.collectives import Named
 
 MODULES = {"jax": jax, "lax": lax, "jnp": jnp, "np": np, "jax.checkpoint_policies": jax.checkpoint_policies}
@@ -63,7 +64,7 @@ class Sources:
             self.names[id(value)] = name
             self.lines += lines
 
-    def body(self, function: Callable[..., Any], axis: str, size: int) -> str:
+    def body(self, function: Callable[..., Any], axis: Axis, size: int) -> str:
         """A body without its collectives' argument: each is written where it is called."""
         if not isinstance(function, FunctionType):
             raise NoSourceError(f"{function!r} is no function of Python")

@@ -15,9 +15,9 @@ INNERS = (PLAIN, NAMED["jit"], NAMED["scan"])
 PLANTED, CAUGHT_BY = [], {}
 
 
-def plant(name, outer=PLAIN, said=None, bodies=BODIES[:3]):
+def plant(name, outer=PLAIN, said=None, bodies=BODIES[:3], inners=INNERS):
     """Compositions of that name; ``said`` of one is a part of the message."""
-    family = TransformFamily(replace(outer, name=name), INNERS, bodies)
+    family = TransformFamily(replace(outer, name=name), inners, bodies)
     PLANTED.append(family)
     CAUGHT_BY[family.id] = {"OPS-2": said} if said else {}
 
@@ -47,6 +47,21 @@ def with_sum(backwards):
 def again(ct, axis):
     """As without ``check_vma``, where every device has a cotangent of its own."""
     return lax.psum(lax.pcast(ct, axis, to="varying"), axis)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def passed_on(x, steps):
+    """What the device before has; its transpose goes the same way."""
+    return lax.ppermute(x, *steps)
+
+
+passed_on.defvjp(lambda x, steps: (passed_on(x, steps), None), lambda steps, _, ct: (lax.ppermute(ct, *steps),))
+
+
+def with_steps(devices, x, w):
+    """A body whose rows go to the next device, and from the last to none."""
+    steps = (devices.axis, tuple((place, place + 1) for place in range(devices.size - 1))) if devices.named else ()
+    return mixed(x, w) + (passed_on(x, steps) if devices.named else devices.shifted(x)), w
 
 
 def forgets_weights(function):
@@ -81,6 +96,12 @@ plant(
     "custom_vjp_forgets_its_reduction",
     said=r"gradient, .*check_vma=False\S*, a=\S+ over \w.*: gradient of x: \d+ of 64 elements differ, the first at",
     bodies=with_sum(lambda ct, axis: ct),
+)
+plant(
+    "transposes_a_partial_permutation_forwards",
+    said=r"gradient, .*with_steps.*: gradient of x: \d+ of 64 elements differ, the first at",
+    bodies=(Body("with_steps", with_steps, (0, None)),),
+    inners=(PLAIN, *OUTER[:6]),
 )
 plant(
     "remat_drops_a_term",

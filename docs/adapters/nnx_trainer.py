@@ -66,7 +66,7 @@ class FSDP:
 
     def optimizer_state(self, state):
         adam = state[1].opt_state[0]
-        return {"count": adam.count[...], "mu": nnx.to_pure_dict(adam.mu), "nu": nnx.to_pure_dict(adam.nu)}
+        return {"count": adam.count.get_value(), "mu": nnx.to_pure_dict(adam.mu), "nu": nnx.to_pure_dict(adam.nu)}
 
     def single_device(self, dtype):
         return FSDP(devices=1)

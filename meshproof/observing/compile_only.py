@@ -34,7 +34,7 @@ from meshproof.observing.session import warnings_of
 from meshproof.observing.single_device_truth import SingleDevice
 from meshproof.observing.start import BatchLayout, Start
 from meshproof.observing.state import annotated, array_leaves, bytes_per_device, layout_of, moved
-from meshproof.observing.subject import NeedsArraysError, Subject
+from meshproof.observing.subject import LacksMemberError, NeedsArraysError, Subject
 from meshproof.observing.training import Training
 
 
@@ -54,7 +54,7 @@ class AbstractSubject(Subject):
             return [self.strategy.abstract_batch()]
         contract = self.case.contract
         if contract.batch is None or contract.device_dimension:
-            raise LookupError(
+            raise LacksMemberError(
                 "no abstract batch: bring abstract_batch(), a dict of jax.ShapeDtypeStruct with shardings, or a "
                 "contract that declares the layout of each field of a batch"
             )

@@ -37,6 +37,10 @@ LONG = 12
 """Train steps of the run that shows what begins after the first ones."""
 
 
+class LacksMemberError(Exception):
+    """What is looked at takes a member, or a promise, that the strategy does not bring."""
+
+
 class NeedsArraysError(Exception):
     """A member computes with arrays, and this target has none."""
 
@@ -84,6 +88,8 @@ class Subject:
             return look()
         except NeedsArraysError as error:
             return NotExercised(str(error))
+        except LacksMemberError as error:
+            return NotSupported(str(error))
         except Exception as error:
             where = origin(error)
             if ALONE in str(error) and is_own(where):

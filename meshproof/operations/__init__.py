@@ -53,7 +53,7 @@ class Operation:
     is. Where ``exact``, every result is a whole number or a copy and must be equal; else within the bound that rounding
     of ``chain`` numbers explains, the longest sum of one element. ``differentiable`` operations are judged by their
     gradients too. ``donates`` names the operand whose buffer the program may take, ``axis_types`` the kinds of axes
-    that it is run on.
+    that it is run on. ``most`` is how many layouts of a covering are run, of what need not be tried under all.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Operation:
     differentiable: bool = True
     donates: int | None = None
     axis_types: tuple[str, ...] = ("Auto", "Explicit")
+    most: int | None = None
 
     @property
     def differentiated(self) -> tuple[int, ...]:

@@ -89,7 +89,7 @@ def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[st
     shape = expected[0].arrays[0][0].shape
     layouts = every_layout([operand.shape for operand in operation.operands], shape)
     layouts = [layout for layout in layouts if layout.axis_type in operation.axis_types]
-    layouts = layouts if exhaustive else covering(layouts)
+    layouts = layouts if exhaustive else covering(layouts)[: operation.most]
     points, moved, named = list[Point](), dict[str, Moved](), dict[str, Layout]()
     for layout in layouts if exhaustive else chain(layouts, unrefused(operation, layouts, points)):
         note(layout.name)

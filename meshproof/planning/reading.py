@@ -79,10 +79,15 @@ def numbered(parameters: Shapes) -> Iterator[tuple[int, set[str], list[Shape]]]:
 
 
 def stacked(parameters: Shapes) -> Iterator[tuple[int, set[str], list[Shape]]]:
-    """Parameters below one name that all have the same first dimension, and beside it one at least."""
+    """Parameters below one name that all have the same first dimension, and beside it one at least; below none, those
+    that have the first dimension of all kernels of three."""
     below: dict[str, dict[str, Shape]] = defaultdict(dict)
     for path, shape in parameters.items():
         below[path.partition("/")[0]][path] = shape
+    top = {path: shape for path, shape in parameters.items() if "/" not in path}
+    depths = {shape[0] for shape in top.values() if len(shape) > 2}
+    if len(depths) == 1:
+        below[""] = {path: shape for path, shape in top.items() if len(shape) > 1 and shape[0] in depths}
     for shapes in below.values():
         firsts = {shape[0] for shape in shapes.values() if shape}
         if len(firsts) == 1 and len(shapes) > 1 and all(len(shape) >= 2 for shape in shapes.values()):

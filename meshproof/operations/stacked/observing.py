@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from meshproof.measures.layout import LeafLayout, expected_shards, observe_layout
 from meshproof.observing.members import origin
 from meshproof.observing.seen import Failed, Seen
-from meshproof.operations.stacked.plan import MESH, SHAPES, Plan, StackedLayers, Transformation
+from meshproof.operations.stacked.plan import KERNELS, MESH, SHAPES, Plan, StackedLayers, Transformation
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class StackedCase:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment in the life of the state: the layouts of each part's arrays, scalars left out."""
+    """A moment in the life of the state: the layouts of each part's arrays, scalars left out, and the kernels of which
+    two layers hold the same numbers."""
 
     when: str
     parts: Mapping[str, tuple[LeafLayout, ...]]
+    alike: tuple[str, ...] = ()
 
 
 def observe_stacked(case: StackedCase) -> Seen[tuple[Moment, ...]]:
@@ -43,7 +46,11 @@ def observe_stacked(case: StackedCase) -> Seen[tuple[Moment, ...]]:
     try:
         mesh = case.plan.mesh()
         return tuple(
-            Moment(when, {part: layouts(tree, case.plan, mesh) for part, tree in trees.items()})
+            Moment(
+                when,
+                {part: layouts(tree, case.plan, mesh) for part, tree in trees.items()},
+                tuple(alike(trees["parameters"])),
+            )
             for when, trees in case.stack.train(case.plan, case.transformation.make())
         )
     except Exception as error:
@@ -62,6 +69,16 @@ def layouts(tree: Any, plan: Plan, mesh: Mesh) -> tuple[LeafLayout, ...]:
     return observe_layout(leaves, mesh, declared)
 
 
+def alike(parameters: Any) -> Iterator[str]:
+    """The kernels that were drawn alike in two layers, as by one key."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        name = jax.tree_util.keystr(path)
+        if parameter_of(name) in KERNELS:
+            layers = np.asarray(leaf).reshape(len(leaf), -1)
+            if len(np.unique(layers, axis=0)) < len(layers):
+                yield name
+
+
 def parameter_of(path: str) -> str | None:
     """The parameter that a key path names last."""
     named = [name for name in SHAPES if f"'{name}'" in path or path.endswith(f".{name}")]
@@ -69,8 +86,12 @@ def parameter_of(path: str) -> str | None:
 
 
 def misplaced(case: StackedCase, moments: tuple[Moment, ...]) -> Iterator[str]:
-    """A sentence for each array that is not where its parameter's axes are declared, and for each that is not there."""
+    """A sentence for each array that is not where its parameter's axes are declared, for each that is not there, and
+    for kernels that are drawn alike."""
     for moment in moments:
+        for name in moment.alike:
+            told = "expected each layer to be drawn by a key of its own, saw the same numbers in two"
+            yield f"parameters{name}, {moment.when}: {told}"
         for part, leaves in moment.parts.items():
             for leaf in leaves:
                 yield from faults(leaf, f"{part}{leaf.path} {leaf.shape}, {moment.when}", case.plan)

@@ -21,6 +21,9 @@ D, F, BATCH = 16, 32, 8
 SHAPES = {"up": (D, F), "bias": (F,), "down": (F, D)}
 """The parameters of one layer."""
 
+KERNELS = ("up", "down")
+"""Those that begin with numbers of their own."""
+
 MESH = {"data": 2, "model": 4}
 
 Trees = Mapping[str, Any]

@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import optax
 
-from meshproof.operations.stacked.plan import SHAPES, Transformation
+from meshproof.operations.stacked.plan import KERNELS, SHAPES, Transformation
 
 ALL = tuple(SHAPES)
-KERNELS = ("up", "down")
 
 
 def by_name(tree: Any) -> Any:

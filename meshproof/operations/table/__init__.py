@@ -9,7 +9,9 @@ from meshproof.operations.stacked.observing import StackedCase
 from meshproof.operations.stacked.table import stacked_cases
 from meshproof.operations.table.copies import COPIES
 from meshproof.operations.table.indexing import INDEXING
+from meshproof.operations.table.modules import MODULES
 from meshproof.operations.table.networks import NETWORKS
+from meshproof.operations.table.optimizers import OPTIMIZERS
 from meshproof.operations.table.products import PRODUCTS
 from meshproof.operations.table.reductions import REDUCTIONS
 from meshproof.operations.transforms import TransformFamily
@@ -18,7 +20,7 @@ from meshproof.operations.transforms.table import FAMILIES
 
 def operations() -> list[Operation]:
     """Operations that training uses."""
-    return [*COPIES, *REDUCTIONS, *PRODUCTS, *INDEXING, *NETWORKS]
+    return [*COPIES, *REDUCTIONS, *PRODUCTS, *INDEXING, *NETWORKS, *MODULES, *OPTIMIZERS]
 
 
 def transforms() -> list[TransformFamily]:

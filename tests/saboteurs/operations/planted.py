@@ -1,13 +1,16 @@
 """Operations that are right on one device, and wrong, or odd, on a mesh or of themselves."""
 
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from meshproof.operations import Operand, Operation, normal
 from meshproof.operations.programs import current_mesh
+from meshproof.operations.table.optimizers import OPTIMIZERS, RATE, stepped
 
 X = Operand((8, 16))
 ROWS = Operand(
@@ -146,6 +149,11 @@ def scattered(x, rows, new):
     return result
 
 
+def by_leaf(gradient, parameter):
+    """Each held to the norm that all together may have."""
+    return gradient / jnp.maximum(1, jnp.linalg.norm(gradient))
+
+
 plant(Operation("healthy_scatter", lambda x, rows, new: x.at[rows].add(new), (X, ROWS, X), scattered))
 plant(Operation("healthy_sum", lambda x: x.sum(0, keepdims=True), (X,), lambda x: x.sum(0, keepdims=True)))
 plant(
@@ -204,4 +212,13 @@ plant(
 plant(
     Operation("wraps", lambda x: x.astype(jnp.int8) * 50, (X,), lambda x: x * 50, differentiable=False),
     r"on one device: expected -?150.0 of NumPy, saw results in int8, which cannot hold it",
+)
+[CLIPPED] = (each for each in OPTIMIZERS if each.name == "optax_clip_by_global_norm")
+plant(
+    replace(
+        CLIPPED,
+        name="clips_leaf_by_leaf",
+        function=stepped(lambda: optax.chain(optax.stateless_with_tree_map(by_leaf), optax.sgd(RATE))),
+    ),
+    "values: result 0 differs from truth: by more than rounding explains",
 )

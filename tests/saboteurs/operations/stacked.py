@@ -1,6 +1,7 @@
 """Stacked layers whose optimizer state is not where its parameters are."""
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from meshproof.operations.stacked.observing import StackedCase
@@ -49,6 +50,17 @@ plant(
     MOMENTUM,
     r"\['down'\] \(8, 32, 16\), after init: expected .*, is P\S*\(\) \(replicated\)",
     lambda trees, mesh: moved(trees, mesh, "['down']", PartitionSpec()),
+)
+plant(
+    "layers_of_one_key",
+    MOMENTUM,
+    r"\['up'\], after init: expected each layer to be drawn by a key of its own, saw the same numbers in two",
+    lambda trees, mesh: {
+        **trees,
+        "parameters": jax.tree.map(
+            lambda leaf: jax.device_put(np.broadcast_to(leaf[:1], leaf.shape), leaf.sharding), trees["parameters"]
+        ),
+    },
 )
 plant(
     "gradient_forgotten",

@@ -51,6 +51,14 @@ def test_a_table_of_positions_is_no_vocabulary():
     assert found["vocabulary"] == 1000 and found["tied"] is False
 
 
+def test_stacks_may_have_no_name_above_them():
+    """Kernels of three dimensions tell how many layers there are; a table beside them is none."""
+    shapes = {"w_in": (4, 64, 256), "w_out": (4, 256, 64), "scale": (4, 64), "embed": (96, 64), "head": (64, 96)}
+    found = sizes_of(shapes, WORDS)
+    assert (found["layers"], found["d_model"], found["d_ff"], found["vocabulary"]) == (4, 64, 256, 96)
+    assert layers_of(shapes | {"other": (3, 64, 64)})[0] == 0
+
+
 def test_two_stacks_are_none():
     """An encoder and a decoder, or two towers: what one layer has is not what the other has."""
     second = {f"decoder/{number}/kernel": (64, 640) for number in range(4)}

@@ -83,12 +83,12 @@ def cancelled(reference: ReferenceTrajectory) -> dict[str, np.ndarray]:
 def trees(step: Step, by: Step) -> list[tuple[Leaves, Leaves]]:
     """The parameters first, and what an optimizer keeps for each: trees by the parameters' paths, and beside each what
     rounding is in it."""
-    found = {"": (step.parameters, by.parameters)}
+    found = dict[str, tuple[Leaves, Leaves]]()
     for path, value in step.optimizer_state.items():
         if of := owner(path, step.parameters):
             tree, rounding = found.setdefault(path.removesuffix(of), ({}, {}))
             tree[of], rounding[of] = value, by.optimizer_state[path]
-    return [*found.values()]
+    return [(step.parameters, by.parameters), *found.values()]
 
 
 def owner(path: str, names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from meshproof.contract import Contract
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import Record
 from meshproof.measures.continuing import Course
@@ -74,7 +75,7 @@ def test_a_program_is_read_for_the_platform_that_runs_it(monkeypatch, platform, 
     """Such sums are looked for where a GPU takes them, and no flag forbids them."""
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     monkeypatch.setenv("XLA_FLAGS", flags)
-    case = SimpleNamespace(mesh={"data": 1}, compiles_only=False)
+    case = SimpleNamespace(mesh={"data": 1}, compiles_only=False, contract=Contract())
     compiled = Compiled(PROGRAM, memory=None, flops=0.0, seconds=None)
     program = read_program(SimpleNamespace(case=case), "train_step", object(), compiled)
     assert program.unordered == found

@@ -63,10 +63,11 @@ class LinenForm(JaxForm):
         return stored.replace(opt_state=nn.logical_to_mesh(annotations.opt_state, rules(self.page.optimizer)))
 
     def resolve(self, table: Iterable[Rule]) -> Tree:
-        """By Linen's own rules; it asks for nothing in the context."""
+        """By Linen's own rules, of which it takes the first that names an axis; it asks for nothing in the context."""
+        table = [(name, physical or None) for name, physical in table]
+        settle(table, self.network.axes)
         boxed = jax.eval_shape(lambda key: boxed_parameters(self, self.module, key), abstract_key())
-        settled = rules(settle(table, self.network.axes))
-        return nn.logical_to_mesh(nn.get_partition_spec(boxed), settled)  # type: ignore[no-any-return]
+        return nn.logical_to_mesh(nn.get_partition_spec(boxed), table)  # type: ignore[no-any-return]
 
     @cached_property
     def init_parameters(self) -> OnMesh:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -37,8 +39,19 @@ ENDING = ("SIGTERM", "SIGHUP")
 """How schedulers, and terminals that are closed, end a command: it would leave behind what it has started."""
 
 
+def tell_version(asked: bool) -> None:
+    """Print the installed version, and end."""
+    if asked:
+        typer.echo(f"meshproof {version('meshproof')}")
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    asked: Annotated[
+        bool, typer.Option("--version", callback=tell_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
     """Conformance and regression suite for distributed training in JAX and Flax."""
     for name in ENDING:
         number = getattr(signal, name, None)

@@ -20,8 +20,8 @@ def has_two_axes(case):
 
 @pytest.mark.clause("COM-6", applies=both(has_two_axes, moves("parameters"), tensor_parallel))
 def test_each_axis_carries_its_own(case, observation, judge):
-    """Parameters MUST move over the FSDP axis only, and activations over the tensor axis only. (A vector may
-    be stored over both, and gathered.)"""
+    """Parameters MUST move over the FSDP axis only, and activations over the tensor axis only. (A vector may be
+    stored over both, and gathered.)"""
     budget = judge.budget("step")
     seen = lanes_of(case, judge.see(observation.programs.step.collectives), budget)
     judge.traffic("step", (traffic for traffic in seen if not traffic.exact))
@@ -41,13 +41,11 @@ def test_each_axis_carries_its_own(case, observation, judge):
 
 def moves_vectors(line, leaves):
     """Whether what a line gathers may be vectors alone, in stacks of layers too, that are stored over its axes."""
-    depths = {leaf.shape[0] for leaf in leaves if len(leaf.shape) > 2}
-    vectors = (
-        leaf
-        for leaf in leaves
-        if len(leaf.shape) == 1 or (len(leaf.shape) == 2 and leaf.shape[0] in depths and not any(leaf.declared[:1]))
-    )
-    stored = (leaf for leaf in vectors if {*line.axes} <= {*spec_axes(leaf.declared or ())})
-    return line.payload == "parameters" and line.bytes <= PASSES * sum(
-        leaf.itemsize * prod(leaf.shape) for leaf in stored
-    )
+    depths, over = {leaf.shape[0] for leaf in leaves if len(leaf.shape) > 2}, {*line.axes}
+    vectors = 0
+    for leaf in leaves:
+        spec = leaf.declared or ()
+        stacked = len(leaf.shape) == 2 and leaf.shape[0] in depths and not spec_axes(spec[:1])
+        if (len(leaf.shape) == 1 or stacked) and over <= {*spec_axes(spec)}:
+            vectors += leaf.itemsize * prod(leaf.shape)
+    return line.payload == "parameters" and line.bytes <= PASSES * vectors

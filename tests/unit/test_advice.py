@@ -1,5 +1,6 @@
 """Hints behind findings: each stands behind the amount that its cause has, and behind no other."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from meshproof.measures.layout import LeafLayout, Shard
 from meshproof.measures.traffic import compare_traffic
 from suites.advice import advised, apart, either, hint, in_groups, lacking, multiplied, reduced_bytes, several, together
 from suites.raveled import moments
+from suites.test_each_axis_carries_its_own import moves_vectors
 from suites.test_state_bytes_equal_theory import furthest
 
 LEAVES = (
@@ -161,6 +163,19 @@ def test_what_is_summed_over_more_axes_is_missing_from_a_scatter():
     assert "missing from the reduce-scatter" in hint(summed, lanes, (table,), {"data"})
     told = lacking("step", scattered, lanes, (table,), ["loss"])
     assert told == "as much as the gradient of table, which is all-reduced over replica×data and not scattered"
+
+
+def test_vectors_alone_may_be_gathered_over_both_axes():
+    """A norm's scale, in a stack of layers too, by its size; no kernel, and nothing that no contract lays out."""
+    both = ("data", "model")
+    scales = LeafLayout("scales", (4, 32), 4, "", (), PartitionSpec(None, both))
+    kernels = LeafLayout("kernels", (4, 32, 32), 4, "", (), PartitionSpec(None, "data", "model"))
+    open_ = LeafLayout("open", (32,), 4, "", ())
+    line = Communication("all-gather", both, "parameters", 1024)
+    assert moves_vectors(line, [scales, kernels, open_])
+    assert not moves_vectors(replace(line, bytes=4096), [scales, kernels, open_])
+    assert not moves_vectors(line, [replace(scales, shape=(5, 32)), kernels]), "a matrix of as many numbers"
+    assert not moves_vectors(replace(line, payload="activations"), [scales, kernels])
 
 
 def test_other_axes_split_a_gradient_as_its_parameter():

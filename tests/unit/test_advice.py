@@ -1,6 +1,5 @@
 """Hints behind findings: each stands behind the amount that its cause has, and behind no other."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +10,6 @@ from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout, Shard
 from meshproof.measures.traffic import compare_traffic
 from suites.advice import advised, apart, either, hint, in_groups, lacking, multiplied, reduced_bytes, several, together
-from suites.raveled import moments
-from suites.test_each_axis_carries_its_own import moves_vectors
 from suites.test_state_bytes_equal_theory import furthest
 
 LEAVES = (
@@ -165,19 +162,6 @@ def test_what_is_summed_over_more_axes_is_missing_from_a_scatter():
     assert told == "as much as the gradient of table, which is all-reduced over replica×data and not scattered"
 
 
-def test_vectors_alone_may_be_gathered_over_both_axes():
-    """A norm's scale, in a stack of layers too, by its size; no kernel, and nothing that no contract lays out."""
-    both = ("data", "model")
-    scales = LeafLayout("scales", (4, 32), 4, "", (), PartitionSpec(None, both))
-    kernels = LeafLayout("kernels", (4, 32, 32), 4, "", (), PartitionSpec(None, "data", "model"))
-    open_ = LeafLayout("open", (32,), 4, "", ())
-    line = Communication("all-gather", both, "parameters", 1024)
-    assert moves_vectors(line, [scales, kernels, open_])
-    assert not moves_vectors(replace(line, bytes=4096), [scales, kernels, open_])
-    assert not moves_vectors(line, [replace(scales, shape=(5, 32)), kernels]), "a matrix of as many numbers"
-    assert not moves_vectors(replace(line, payload="activations"), [scales, kernels])
-
-
 def test_other_axes_split_a_gradient_as_its_parameter():
     """What a device reduces over data is split over model alone."""
     kernel = LeafLayout("kernel", (16, 32), 4, "", (Shard(0, ((0, 2), (0, 16)), (2, 16), 128),), ("data", "model"))
@@ -293,16 +277,6 @@ def test_a_factor_names_its_axis(times, words):
     """Where an axis, or several, have as many devices."""
     told = multiplied(times, {"data": 2, "model": 4, "stage": 1})
     assert words in told if words else not told
-
-
-def test_a_moment_is_found_by_the_end_of_its_path():
-    """Both of Adam's are of one parameter, wherever optax keeps them; a counter or a row's statistics are of none."""
-    state = [LeafLayout(path, (16, 16), 4, "", (), PartitionSpec("data")) for path in ("1/0/mu/table", "1/0/nu/table")]
-    others = [
-        LeafLayout(path, shape, 4, "", (), PartitionSpec()) for path, shape in [("count", ()), ("v/table", (16,))]
-    ]
-    assert moments(LEAVES, [*state, *others]) == {"table": (state[1], {"data"})}
-    assert moments(LEAVES, [LEAVES[0]]) == {"table": (LEAVES[0], {"data"})}, "a path of the parameter's own is one, too"
 
 
 def test_bytes_that_are_too_few_are_no_other_arrays():

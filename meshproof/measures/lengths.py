@@ -12,6 +12,7 @@ import numpy as np
 
 from meshproof.contract import Leaves, Trajectory
 from meshproof.measures.numerics import norm, real
+from meshproof.measures.trajectories import owner
 
 MULTIPLE = 12.0
 """How many deviations are allowed: twice those of a leaf, for few draws know them, and all leaves share what they are
@@ -30,7 +31,7 @@ def trees(trajectory: Trajectory) -> dict[str, Leaves]:
     """The first gradients, and what the optimizer has made of them after the first step, by parameter."""
     step, found = trajectory.steps[0], {GRADIENTS: trajectory.gradients}
     for path, value in step.optimizer_state.items():
-        if of := max((name for name in step.parameters if f"/{path}".endswith(f"/{name}")), key=len, default=""):
+        if of := owner(path, step.parameters):
             found.setdefault(f"{path.removesuffix(of)}… after step 1", {})[of] = value
     return {name: tree for name, tree in found.items() if any(map(np.any, tree.values()))}
 

@@ -70,7 +70,7 @@ def test_bytes_on_the_wire(case, observation, judge):
     target = read_target(case.target)
     late, told = 0.0, []
     for excess, entry, least in sorted(worst, key=lambda each: -each[0]):
-        bandwidth = target.bandwidth(entry.axes, case.mesh)
+        bandwidth = target.bandwidth(entry.operation, entry.axes, case.mesh)
         late += excess / bandwidth
         if excess > 0:
             told.append(

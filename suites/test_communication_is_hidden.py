@@ -29,7 +29,7 @@ def test_communication_is_hidden(case, observation, judge):
     for flight in flights:
         if not flight.is_hidden:
             sent = flight.wire_bytes * flight.executions
-            seconds[flight.phase] += sent / target.bandwidth(flight.axes, case.mesh)
+            seconds[flight.phase] += sent / target.bandwidth(flight.operation, flight.axes, case.mesh)
     told = [f"{seen.hidden:,} of {seen.bytes:,} bytes on the wire have a product behind them: {seen.share:.3f}"]
     told += [
         f"exposed in phase {phase}: {size:,} bytes, {seconds[phase]:.2g} s by the chip's published bandwidths"

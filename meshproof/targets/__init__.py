@@ -23,6 +23,9 @@ HOST_SIDE = 2
 MOST_DEVICES = 1 << 18
 """More than anybody trains on: JAX makes an object of each, in seconds for so many."""
 
+RINGS: Final = ("all-gather", "all-reduce", "reduce-scatter")
+"""Collectives whose bytes a ring passes on, so that few of a host's devices need send to the next one."""
+
 EXAMPLES = "cpu, native, gpu:CHIP:DEVICES, gpu:CHIP:HOSTSxDEVICES, tpu:CHIP:TOPOLOGY or tpu:CHIP:TOPOLOGY:SLICES"
 
 
@@ -71,19 +74,22 @@ class Target:
         """Whether nothing can be run: the devices are known to their compiler alone."""
         return self.chip is not None
 
-    def bandwidth(self, axes: Iterable[str], mesh: Mapping[str, int]) -> float:
-        """Bytes per second between the devices of a group over these axes of a census: on the links, or the network.
+    def bandwidth(self, operation: str, axes: Iterable[str], mesh: Mapping[str, int]) -> float:
+        """Bytes per second that a device sends for a collective over these axes of a census: on links, or the network.
 
         The mesh takes the devices in their order, so that a group stays where its block of them fits: on one host of
-        GPUs, in one slice of TPUs.
+        GPUs, in one slice of TPUs. Where it leaves, its members on one host send at once, each over its own adapter: a
+        ring of theirs has so many times the network's bandwidth, if the links carry that. Who sends to one peer or to
+        each has its own adapter alone.
         """
         assert self.chip
-        named = [axis.partition(":")[0] for axis in axes]
-        order, sizes = list(mesh), list(mesh.values())
-        block = prod(sizes[min(map(order.index, named), default=len(order)) :])
         together = self.shape[-1] if self.kind == "gpu" else prod(self.shape) * self.chip.devices
-        inside = prod(sizes) <= together or together % block == 0
-        return self.chip.link_bandwidth if inside else self.chip.network_bandwidth
+        spans = [_span(axis, mesh) for axis in axes]
+        block = max((size * stride for size, stride in spans), default=1)
+        if prod(mesh.values()) <= together or together % block == 0:
+            return self.chip.link_bandwidth
+        within = prod(min(size, max(1, together // stride)) for size, stride in spans) if operation in RINGS else 1
+        return min(self.chip.link_bandwidth, within * self.chip.network_bandwidth)
 
     @property
     def devices(self) -> int | None:
@@ -94,6 +100,15 @@ class Target:
     def topology(self) -> str:
         """The topology as it is spelled: ``2x4``."""
         return "x".join(map(str, self.shape))
+
+
+def _span(axis: str, mesh: Mapping[str, int]) -> tuple[int, int]:
+    """The size of an axis of a census, which may be a part as ``data:(2)4``, and its devices' distance in the mesh."""
+    name, _, part = axis.partition(":(")
+    outer, _, size = part.partition(")")
+    names, sizes = list(mesh), list(mesh.values())
+    stride = prod(sizes[names.index(name) + 1 :])
+    return (int(size), stride * (mesh[name] // (int(outer) * int(size)))) if part else (mesh[name], stride)
 
 
 def read_target(name: str) -> Target:

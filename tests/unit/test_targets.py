@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from meshproof.planning.layouts import Layout, way_of
 from meshproof.targets import chips, find_chip, packages, read_target
 from meshproof.targets.gpus import configuration
 from meshproof.targets.links import find_link, links
@@ -162,8 +163,40 @@ def test_what_leaves_a_host_or_a_slice_takes_the_network(name, axes, is_link):
     """Groups of a mesh of 2 × 8 devices; what moves between none takes no time on either."""
     target = read_target(name)
     chip = target.chip
-    size = target.bandwidth(axes, {"data": 1 if name.endswith(":8") else 2, "model": 8})
+    size = target.bandwidth("collective-permute", axes, {"data": 1 if name.endswith(":8") else 2, "model": 8})
     assert size == (chip.link_bandwidth if is_link else chip.network_bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("operation", "axes", "adapters"),
+    [
+        ("all-gather", ("replica",), 1),
+        ("all-reduce", ("data",), 2),
+        ("reduce-scatter", ("replica", "data"), 2),
+        ("all-gather", ("data", "model"), 8),
+        ("all-gather", ("data:(4)2",), "links"),
+        ("all-gather", ("data:(1)4",), 1),
+        ("all-gather", ("data:(2)4",), 2),
+        ("all-to-all", ("data", "model"), 1),
+        ("collective-permute", ("data",), 1),
+    ],
+)
+def test_devices_of_a_host_send_over_their_own_adapters(operation, axes, adapters):
+    """A ring over all devices of its hosts has all their adapters, as `plan` has it; who sends to a peer has one."""
+    target = read_target("gpu:h200:8x8")
+    size = target.bandwidth(operation, axes, {"replica": 2, "data": 8, "model": 4})
+    links, network = target.chip.link_bandwidth, target.chip.network_bandwidth
+    assert size == (links if adapters == "links" else adapters * network) and 8 * network <= links
+
+
+@pytest.mark.parametrize("axis", ["data", "replica"])
+@pytest.mark.parametrize("layout", [Layout(replica=4, data=16), Layout(replica=2, data=8), Layout(data=64)])
+def test_a_plan_reckons_with_the_same_bandwidth(axis, layout):
+    """What `plan` predicts and what COM-12 and COM-13 say of the compiled program are seconds of one network."""
+    target = read_target(f"gpu:h100:{layout.replica * layout.data // 8}x8")
+    mesh = {"replica": layout.replica, "data": layout.data}
+    way = way_of(layout, axis, target.chip)
+    assert target.bandwidth("all-reduce", [axis], mesh) == way.bandwidth * way.axes
 
 
 def test_a_chip_is_found_by_its_name():

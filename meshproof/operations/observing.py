@@ -97,7 +97,20 @@ def observe_operation(operation: Operation, exhaustive: bool, note: Callable[[st
         for point, collectives in Trial(operation, layout, expected).points():
             points.append(point)
             moved |= {layout.name: collectives} if collectives is not None else {}
+    problems = (*problems, *undifferentiated(points, named))
     return OperationSeen(operation.name, tuple(points), moved, problems, shape, named)
+
+
+def undifferentiated(points: list[Point], layouts: dict[str, Layout]) -> Iterator[str]:
+    """A sentence where JAX refuses gradients of what has results: on automatic axes it differentiates every layout."""
+    refused = {(point.layout, point.direction): point.detail for point in points if point.fate == "refused"}
+    differentiated = [point.layout for point in points if point.direction == "gradient"]
+    run = [name for name in differentiated if layouts[name].axis_type == "Auto" and (name, "forward") not in refused]
+    if lost := [name for name in run if (name, "gradient") in refused]:
+        yield (
+            f"gradient, {len(lost)} of {len(run)} layouts on Auto axes that give a result: expected gradients too, saw "
+            f"them refused, the first under {lost[0]} by: {refused[lost[0], 'gradient']}"
+        )
 
 
 def unrefused(operation: Operation, layouts: list[Layout], points: list[Point]) -> Iterator[Layout]:

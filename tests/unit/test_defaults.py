@@ -1,13 +1,18 @@
 """What the stack does where nobody says: every probe answers as its version is known to, and tells a flip by name."""
 
+import re
 import warnings
 
 import flax
 import jax
-from flax import nnx
+import numpy as np
+import pytest
+from flax import linen, nnx
+from flax.training.train_state import TrainState
 from jax import numpy as jnp
 from jax import random
 from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 from meshproof.observing import defaults
 from meshproof.observing.defaults import PROBES, Probe, draws, every_probe, flipped_defaults, probe_defaults
@@ -66,6 +71,70 @@ def test_a_planted_value_is_one_finding(monkeypatch):
     assert "on flax " in found["dropout_is_deterministic"]
 
 
+JIT = jax.jit
+
+
+def rolled(shape, sharding, data_callback):
+    """Each device gets the rows of the one before."""
+    return MADE(shape, sharding, lambda index: np.roll(data_callback((slice(None),) * len(shape)), 2, 0)[index])
+
+
+MADE = jax.make_array_from_callback
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "planted", "said"),
+    [
+        (
+            *(jax.checkpoint_policies, "dots_saveable", jax.checkpoint_policies.everything_saveable),
+            r"answer of recomputed_by_policies on jax .*: dots_saveable: expected \[3, 3\], saw \[3, 2\] \(products",
+        ),
+        (
+            *(jax, "jit", lambda function, donate_argnames=None, **named: JIT(function, **named)),
+            "answer of donated on jax .*: donate_argnames: expected 1, saw 0 \\(operands of",
+        ),
+        (
+            *(jnp, "dot", lambda x, y, preferred_element_type=None: x @ y),
+            "answer of preferred_type on jax .*: expected 'float32', saw 'bfloat16'",
+        ),
+        (
+            *(jax, "make_array_from_callback", rolled),
+            r"answer of rows_of_devices on jax .*: from_callback: expected True, saw False",
+        ),
+        (
+            *(jnp, "argmax", lambda x, axis: jax.sharding.reshard(jnp.zeros(4, int), P(None))),
+            r"answer of explicit_layouts on jax .*: argmax: expected \['a'\], saw \[None\]; one-hot: expected",
+        ),
+        (
+            *(random, "split", lambda key, num=2: jnp.broadcast_to(key, num)),
+            r"answer of split_streams on flax .*: expected \[3, 3\], saw",
+        ),
+        (
+            *(TrainState, "apply_gradients", lambda self, grads: self),
+            r"answer of train_state on flax .*: expected \[1, 0.5\], saw \[0, 1.0\]",
+        ),
+        (
+            *(linen, "logical_to_mesh_axes", lambda axes, rules: [dict(rules)[axis] for axis in axes]),
+            r"answer of repeated_rule on flax .*: linen: expected \['first'\], saw \['last'\] \(which of two rules",
+        ),
+    ],
+)
+def test_a_broken_promise_is_told(monkeypatch, owner, name, planted, said):
+    """By the entries that differ, also of a release that nobody knows yet; and what to do about it."""
+    monkeypatch.setattr(owner, name, planted)
+    jax.clear_caches()
+    [told] = [told for told in findings().values() if told.startswith("answer of")]
+    assert re.match(said, told), told
+    assert told.endswith("look for a report upstream before anything trains on this one")
+
+
+def test_a_release_to_come_keeps_its_promises():
+    """Where a changed value is news, a broken promise is a finding."""
+    answers = {"donated": {"donate_argnums": 1}, "eigenvalues": "Spectrum"}
+    [told] = flipped_defaults({"jax": "99.0", "defaults": answers})
+    assert "answer of donated on jax 99.0: donate_argnames: expected 1, saw None" in told
+
+
 def test_what_a_version_lacks_or_raises_is_an_answer(monkeypatch):
     """No probe ends the process that asks it."""
     monkeypatch.delattr(jax, "shard_map")
@@ -99,7 +168,7 @@ def test_under_the_mesh_of_a_trainer_the_rest_is_asked():
     """``jax.pmap`` raises there: that is the trainer's mesh, and no finding."""
     with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))):
         answers = probe_defaults(with_flax=True)
-    assert every_probe().keys() - answers.keys() == {"pmap_primitive", "pmap_shard"}
+    assert every_probe().keys() - answers.keys() == {"pmap_primitive", "pmap_shard", "rows_of_devices"}
     assert flipped_defaults(versions() | {"defaults": answers}) == []
 
 

@@ -7,8 +7,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from meshproof.observing.defaults import draws, functions, settings, sharding  # noqa: F401 - they make the probes
+from meshproof.observing.defaults import draws, functions, promises, settings, sharding  # noqa: F401 - they make the probes
 from meshproof.observing.defaults.probe import PROBES, CannotAskError, Probe
+
+BROKEN = "Every release that was asked answers so: look for a report upstream before anything trains on this one"
 
 __all__ = ["PROBES", "Probe", "every_probe", "flipped_defaults", "probe_defaults"]
 
@@ -41,10 +43,26 @@ def told(name: str, asked: Probe, observed: Any, environment: Mapping[str, Any])
     """What is said of an answer that is not the known one."""
     version = environment[asked.package]
     expected = asked.expected(version)
-    if observed not in expected and asked.judges(version):
-        wanted = repr(expected[0]) if expected else "one that is known"
-        yield (
-            f"default of {name} on {asked.package} {version}: expected {wanted}, saw {observed!r} ({asked.about}). "
-            f"Take back what sets it: an option, an environment variable, a line of the trainer. If nothing does, this "
-            f"version changed it: docs/changelog.md has what others do"
-        )
+    if observed in expected or not asked.judges(version):
+        return
+    if asked.kind == "promise" and expected:
+        seen = unlike(expected[0], observed)
+        yield f"answer of {name} on {asked.package} {version}: {seen} ({asked.about}). {BROKEN}"
+        return
+    wanted = repr(expected[0]) if expected else "one that is known"
+    yield (
+        f"default of {name} on {asked.package} {version}: expected {wanted}, saw {observed!r} ({asked.about}). "
+        f"Take back what sets it: an option, an environment variable, a line of the trainer. If nothing does, this "
+        f"version changed it: docs/changelog.md has what others do"
+    )
+
+
+def unlike(expected: Any, observed: Any) -> str:
+    """What was expected and seen; of a table, the entries that differ."""
+    if not isinstance(expected, dict) or not isinstance(observed, dict):
+        return f"expected {expected!r}, saw {observed!r}"
+    return "; ".join(
+        f"{entry}: expected {expected.get(entry)!r}, saw {observed.get(entry)!r}"
+        for entry in expected | observed
+        if expected.get(entry) != observed.get(entry)
+    )

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import optax
 from flax import linen, nnx
+from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
 from meshproof.observing.defaults.draws import plain
@@ -117,6 +118,42 @@ def weight_norm_parameters() -> int | str:
 
     jax.eval_shape(count)
     return seen[0]
+
+
+@probe("flax", (">=0.11.0", [3, 3]), kind="promise")
+def split_streams() -> list[int]:
+    """keys that ``nnx.split_rngs(splits=3)`` makes of one, and how many of them differ"""
+
+    def keys(rngs: nnx.Rngs) -> Any:
+        return jax.random.key_data(jax.tree.leaves(nnx.state(rngs, nnx.RngKey))[0])
+
+    split: Any = nnx.split_rngs(splits=3)
+    made = np.asarray(split(keys)(nnx.Rngs(params=0)))
+    return [len(made), len(np.unique(made, axis=0))]
+
+
+@probe("flax", (">=0.10.0", [1, 0.5]), kind="promise")
+def train_state() -> list[float]:
+    """step of Linen's ``TrainState`` after one, and what is left of a parameter of 1"""
+    made = TrainState.create(apply_fn=None, params={"w": np.float32(1)}, tx=optax.sgd(0.5))
+    done = made.apply_gradients(grads={"w": np.float32(1)})
+    return [int(done.step), float(done.params["w"])]
+
+
+@probe(
+    "flax",
+    (">=0.12.4", {"linen": ["first"], "nnx": ["last"]}),
+    (">=0.11.2", {"linen": ["first"], "nnx": []}),
+    ("<0.11.2", "raises AttributeError"),
+    kind="promise",
+)
+def repeated_rule() -> dict[str, list[str | None]]:
+    """which of two rules for one logical axis counts"""
+    rules = (("embed", "first"), ("embed", "last"))
+    with nnx.logical_axis_rules(rules):
+        made = nnx.Param(np.zeros(4), out_sharding=("embed",), eager_sharding=False)
+        own = nnx.get_partition_spec(made).raw_value
+    return {"linen": [*linen.logical_to_mesh_axes(("embed",), rules)], "nnx": [*own]}
 
 
 def key_as_kernel(key: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:

@@ -17,9 +17,10 @@ ABSENT = "absent"
 
 Package = Literal["jax", "flax"]
 
-Kind = Literal["value", "draw", "setting", "option", "machine"]
+Kind = Literal["value", "draw", "setting", "option", "machine", "promise"]
 """What a function returns; what a stream draws; a setting of JAX, which changes other answers; an option that a trainer
-may set on purpose, which changes no number of its own; or what a library of this processor returns."""
+may set on purpose, which changes no number of its own; what a library of this processor returns; or what every release
+does, so that one that does not is broken."""
 
 ASKED: dict[Package, str] = {"jax": "0.12.0.1", "flax": "0.12.12"}
 """The newest versions that every probe was asked of."""
@@ -61,9 +62,10 @@ class Probe:
 
     def judges(self, version: str) -> bool:
         """Whether another answer is a finding, and not only told by `compare`: that of a setting or a draw, on which
-        every number depends, and that of a value, but not where the release came after `ASKED`: there it is news."""
+        every number depends, that of a promise, and that of a value, but not where the release came after `ASKED`:
+        there it is news."""
         known = self.kind == "value" and admits(f"<={ASKED[self.package]}", version)
-        return known or self.kind in ("setting", "draw")
+        return known or self.kind in ("setting", "draw", "promise")
 
 
 PROBES: dict[str, Probe] = {}

@@ -21,7 +21,10 @@ def output_of(function: Callable[..., Any]) -> Any:
 
 
 def demand_no_mesh() -> None:
-    """``jax.pmap`` raises under any mesh that a trainer has set (from 0.9 on). Raises `CannotAskError` where one is."""
+    """Under any mesh that a trainer has set ``jax.pmap`` raises (from 0.9 on), and other meshes are refused.
+
+    Raises `CannotAskError` where one is set.
+    """
     if not jax.sharding.get_abstract_mesh().empty:
         raise CannotAskError("a mesh is set")
 

@@ -71,6 +71,20 @@ def no_gradient_anywhere(x, rows):
     return jax.lax.stop_gradient(x)[rows] + 0 * x[rows]
 
 
+@jax.custom_vjp
+def shifted(x):
+    """Where a mesh has two axes of several devices, nobody has written its transpose."""
+    return x + 1
+
+
+def untransposed(_, back):
+    """As JAX says it where a rule is missing."""
+    if replicated_over(2) and replicated_over(4):
+        raise NotImplementedError("Transpose rule (for reverse-mode differentiation) for 'shift' not implemented")
+    return (back,)
+
+
+shifted.defvjp(lambda x: (shifted(x), None), untransposed)
 COUNT = [0]
 
 
@@ -190,6 +204,11 @@ plant(Operation("breaks", breaks, (X,)), "forward, a=.*: KeyError: 'missing'")
 plant(
     Operation("refuses", refuses, (X,)),
     r"refused under all \d+ layouts, the first time by: NotImplementedError: no mesh",
+)
+plant(
+    Operation("gradient_refused", shifted, (X,), lambda x: x + 1),
+    r"gradient, \d+ of \d+ layouts on Auto axes that give a result: expected gradients too, saw them refused, "
+    r"the first under a=\S+ Auto: P.* by: NotImplementedError: Transpose rule",
 )
 NORMAL = Operand((8, 16), draws=(normal,))
 plant(Operation("healthy_kink", kinked, (X,), lambda x: x.max(1) + np.maximum(x, 0).sum(1)))

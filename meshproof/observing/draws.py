@@ -7,26 +7,22 @@ the arrays of this one.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from typing import Any
-from unittest.mock import patch
 
 import jax
 import numpy as np
-from jax._src.core import pvary_p
-from jax.experimental.key_reuse._core import key_reuse_signatures
-from jax.extend.core.primitives import copy_p
 
 from meshproof.contract import Batch, leaves
 from meshproof.measures.numerics import is_integer
 from meshproof.observing.key_streams import Drawn, drawn
-from meshproof.observing.members import canonical, loss_of, origin, state_and_metrics
-from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_rows, with_typed_keys
+from meshproof.observing.members import canonical, loss_of, state_and_metrics
+from meshproof.observing.other_states import advanced, rekeyed, with_arrays_of, with_rows
 from meshproof.observing.probes import LATER, place
+from meshproof.observing.reused_keys import reused_keys
 from meshproof.observing.seen import Facet, NotSupported, Seen
 from meshproof.observing.spread import KEYS, OTHER, Spread, over_other_keys, pieces_of
 from meshproof.observing.state import host
@@ -94,7 +90,7 @@ def observe_draws(subject: Subject) -> Draws:
         late=late,
         pairs=subject.attempt(lambda: _pairs(subject)),
         ignored=subject.attempt(lambda: ignored_shards(subject)),
-        reused=subject.attempt(lambda: _reused(subject)),
+        reused=subject.attempt(lambda: reused_keys(subject)),
         keys=subject.attempt(lambda: drawn(subject.strategy, subject.fresh(), subject.batches)),
         late_keys=subject.attempt(lambda: _late_keys(subject))
         if isinstance(late, tuple) and alike(late[0], late[-1])
@@ -258,38 +254,3 @@ def _may_hold_keys(batch: Batch) -> bool:
     """Whether a field is of random keys, or of 32-bit words, as keys of older code are."""
     dtypes = [getattr(field, "dtype", None) for _, field in leaves(batch)]
     return any(dtype == np.uint32 or jax.numpy.issubdtype(dtype, jax.dtypes.prng_key) for dtype in dtypes if dtype)
-
-
-def _reused(subject: Subject) -> tuple[str, ...]:
-    """In a step, or in its forward pass: where a scan is differentiated, JAX draws once, before it."""
-    strategy, state, batch = subject.strategy, subject.fresh(), subject.batches[0]
-    steps = [lambda state, batch: state_and_metrics(strategy.train_step(state, batch))[1]]
-    steps += [strategy.loss] if subject.has("loss") else []
-    for step in steps:
-        said = reused_key(step, state, batch)
-        # What a step makes by PRNGKey has a type, too. JAX keeps traces by precision, and not by the type of keys.
-        with jax.enable_custom_prng(True), jax.default_matmul_precision("highest"):
-            said = said or reused_key(step, with_typed_keys(state), batch)
-        if said:
-            return (said,)
-    return ()
-
-
-def reused_key(step: Callable[..., Any], state: Any, batch: Any) -> str:
-    """What JAX says of a key that is used twice. Of what cannot be traced from outside it says nothing.
-
-    In ``shard_map`` JAX, up to 0.12, takes the cast of a key that all devices have for a use of it, as a ``fold_in`` of
-    the device's number needs one: it has no rule for it, as once for ``device_put``
-    (https://github.com/jax-ml/jax/issues/25953). Here it hands the key on, as a copy does.
-    """
-    handed_on = {pvary_p: key_reuse_signatures[copy_p]}
-    with jax.debug_key_reuse(True), warnings.catch_warnings(), patch.dict(key_reuse_signatures, handed_on):
-        warnings.simplefilter("ignore")  # of keys without a type, which nobody but this asked for
-        try:
-            jax.make_jaxpr(step)(state, batch)
-        except jax.errors.KeyReuseError as error:
-            where = origin(error.__cause__) if isinstance(error.__cause__, Exception) else ""
-            return str(error).splitlines()[0].rstrip(".:") + (f" ({where})" if where else "")
-        except Exception:
-            return ""
-    return ""

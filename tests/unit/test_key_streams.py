@@ -9,7 +9,6 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meshproof.observing.draws import reused_key
 from meshproof.observing.key_streams import (
     Draw,
     again,
@@ -20,6 +19,7 @@ from meshproof.observing.key_streams import (
     left_behind,
     moves_on,
 )
+from meshproof.observing.reused_keys import reused_key
 from meshproof.observing.seen import NotSupported
 from reference_impl.compat import varying
 
@@ -172,3 +172,23 @@ def test_a_key_that_devices_share_is_used_once_for_each_fold(own, is_reused):
     step = jax.shard_map(local, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
     said = reused_key(step, jax.random.key(0), jnp.ones(8))
     assert bool(said) == is_reused
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("wrapped", [lambda block: block, jax.checkpoint], ids=["kept", "rematerialised"])
+def test_keys_of_layers_of_examples_are_used_once(twice, wrapped):
+    """`vmap` over examples of a scan over layers transposes their keys (midGPT): a draw by these is their first."""
+
+    def block(x, key):
+        first, second = jax.random.split(key)
+        kept = x * jax.random.bernoulli(first, 0.5, x.shape)
+        return kept * jax.random.bernoulli(first if twice else second, 0.5, x.shape), None
+
+    def example(w, x, key):
+        return jax.lax.scan(wrapped(block), w * x, jax.random.split(key, 3))[0].sum()
+
+    def loss(w, x, key):
+        return jax.vmap(example, (None, 0, 0))(w, x, jax.random.split(key, len(x))).sum()
+
+    said = reused_key(lambda key, x: jax.grad(loss)(1.0, x, key), jax.random.key(0), jnp.ones((2, 4)))
+    assert bool(said) == twice

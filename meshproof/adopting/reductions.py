@@ -24,7 +24,7 @@ def reductions(
     """How often each gradient is reduced, and what must move where that contradicts the layouts.
 
     As many reductions of each gradient as there are ``parts``, or ``evaluations``, or both of these times each other
-    are theirs, and so they are with as many of each metric.
+    are theirs, and so they are with as many of each metric; also where some gradients are not reduced at all.
     """
     counts = {
         (shape, axis): (of, theory.times(of, axis, seen))
@@ -32,7 +32,8 @@ def reductions(
         for axis in sorted(theory.reduced(of[0]))
         if not {weight.path for weight in of} <= read_in_part
     }
-    times = {count for _, count in counts.values()}
+    times = {count for _, count in counts.values()} - {0}
+    repetitions = 1
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
     if (
         len(times) == 1
@@ -44,10 +45,10 @@ def reductions(
             how = "taken for one a microbatch (one after them would do), or a pass"
         told = f"every gradient is reduced {spelled(k)}, {how}"
         questions.append(Question("step", f"{told}: intended?"))
-        return int(k), seen
+        repetitions = int(k)
     asked, promised, found = dict[str, list[str]](), dict[str, Shape](), seen
     for (shape, axis), (of, count) in counts.items():
-        if promised.get(of[0].path, shape) != shape:
+        if promised.get(of[0].path, shape) != shape or count == repetitions > 1:
             continue
         shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
         own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
@@ -83,4 +84,4 @@ def reductions(
             found = [each for each in found if each.lane[2] != "gradients" or each.shape not in theirs]
             found += [each for weight in fresh for each in theory.in_theory(weight)]
     questions += [Question("step", f"gradients of {named(paths)}: {how}: intended?") for how, paths in asked.items()]
-    return 1, found
+    return repetitions, found

@@ -221,6 +221,15 @@ def _with_placement(adapter: Adapter, strategy: Any) -> Adapter:
     )
 
 
+def _draws_bits(subject: Subject, member: str, state: Any) -> bool:
+    """Whether it draws, and not only splits keys, as a dropout of rate 0 leaves it. What cannot be traced may."""
+    try:
+        traced = str(jax.make_jaxpr(getattr(subject.strategy, member))(state, subject.batches[0]))
+    except Exception:
+        return True
+    return any(name in traced for name in ("random_bits", "random_gamma", "rng_bit_generator"))
+
+
 def _read(subject: Subject, member: str, state: Any) -> Read | None:
     if not subject.has(member) or not hasattr(getattr(subject.strategy, member), "lower"):
         return None
@@ -231,7 +240,7 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         raise AdoptError(f"{member} cannot be compiled: {type(error).__name__}: {error} ({origin(error)})") from error
     text, memory = compiled.as_text(), program_memory(compiled)
     source = lowered.as_text() if hasattr(lowered, "as_text") else ""
-    draws = bool(DRAWING.search(source))
+    draws = bool(DRAWING.search(source)) and _draws_bits(subject, member, state)
     aliased = None if memory is None else memory.aliased
     try:
         moved = census_by_shape(text, subject.case.mesh)

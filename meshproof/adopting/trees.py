@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -58,7 +59,11 @@ def subtree(state: Any, path: str, without: Sequence[str] = ()) -> Any:
     below = {name.removeprefix(prefix): leaf for name, leaf in found.items() if name.startswith(prefix)}
     kept = {name: leaf for name, leaf in below.items() if not any(fnmatchcase(name, each) for each in without)}
     if not kept:
-        raise LookupError(f"the state has no array below {path!r}; it has {sorted(found)}")
+        nearest = ", ".join(get_close_matches(path, found, 3, 0.0)) or "none"
+        raise LookupError(
+            f"the state has no array below {path!r}; nearest of its {len(found)}: {nearest}. If the trainer has "
+            "changed since `meshproof adopt` wrote this path, run it again"
+        )
     return nest(kept)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import floor, isfinite, log10
 
 import numpy as np
 
 from meshproof.measures.parts_of_leaves import place
 from meshproof.measures.verdicts import Failure, ratio
+
+DECAYS = 0.01
+"""By no more than this share of itself weights are changed by what decays them in a few steps."""
 
 
 def explain(
@@ -32,10 +35,11 @@ def explain(
             cause = "it is what it was before the step"
         elif start is not None and (factor := multiple(saw - start, is_ - start, error)):
             cause = (
-                f"what the step adds is {factor:.5g} times what it adds in {name}: its rate, or a factor of gradients"
+                f"what the step adds is {factor:.7g} times what it adds in {name}: its rate, or a factor of gradients"
             )
         elif factor := multiple(saw, is_, error):
-            cause = f"it is {factor:.7g} times {name}{common_cause(factor)}"
+            decayed = ", as another weight decay leaves it" if start is not None and abs(factor - 1) < DECAYS else ""
+            cause = f"it is {factor:.7g} times {name}{decayed or common_cause(factor)}"
         elif not saw.any():
             cause = "it is all zeros: never computed, or never written back"
         else:
@@ -58,7 +62,8 @@ def multiple(saw: np.ndarray, is_: np.ndarray, error: float) -> float:
     rest = length(saw - factor * is_)
     if abs(factor - 1) <= 1e-5 or rest >= error / 10:
         return 0.0
-    return float(f"{factor:.7g}" if rest < error / 1000 else f"{factor:.3g}")
+    known = 2 - floor(log10(abs(factor - 1)))
+    return float(f"{factor:.7g}" if rest < error / 1000 else f"{factor:.{max(3, known)}g}")
 
 
 def common_cause(factor: float) -> str:

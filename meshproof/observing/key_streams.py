@@ -75,8 +75,13 @@ def drawn(trainer: Any, state: Any, batches: Sequence[Any]) -> tuple[Drawn, ...]
                 told.clear()
     except Exception as error:  # it may ask what type a key has, or hand it to the host
         return NotSupported(f"its step takes no keys of another type: {str(error).splitlines()[0]}")
+    if not any(steps):
+        return NotSupported(
+            "no draw of its step was seen: one that only splits keys makes none, and a draw by a key that is neither "
+            "in its state nor made in it is not followed"
+        )
     if not all(steps):
-        return NotSupported("its step draws by keys that are neither in its state nor made in it, or not in every step")
+        return NotSupported("it draws in some of its first steps only, which are not compared")
     return tuple(steps)
 
 

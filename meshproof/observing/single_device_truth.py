@@ -119,8 +119,8 @@ def observe_single_device(subject: Subject, start: Leaves) -> SingleDevice | Not
     retraced = subject.attempt(lambda: one.retraced)
     if isinstance(retraced, str) and retraced:
         return Retraced(
-            f"{retraced} of single_device() is compiled in every call, too often to train hundreds of times: jit it "
-            "once"
+            f"{retraced} of single_device(), or what it calls, is compiled in every call, too often to train hundreds "
+            "of times: jit it once, outside of it"
         )
     idle = NotSupported("its step draws no random numbers")
     draws, double = subject.attempt(lambda: one.draws), subject.attempt(lambda: one.in_double)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from io import StringIO
@@ -15,6 +16,12 @@ from rich.table import Table
 from meshproof.judging.records import Record
 from meshproof.report.document import SIGNS, count_statuses, describe_stack, write_report
 from meshproof.run.unjudged import unjudged, unseen
+
+RAISED = re.compile(r"^  - (?:.* raised )?([A-Z]\w*(?:Error|Exception|Interrupt): .{1,400})", re.MULTILINE)
+"""An error, in the message of a failure."""
+
+SEVERAL = 3
+"""Failures that one error is told of once more: they are easier to mend than to read."""
 
 LABELS = {"xfail": "EXPECTED", "flaky": "FLAKY"}
 
@@ -34,6 +41,8 @@ def write_summary(
         terminal.write_line(f"worst margin (observed / allowed): {worst.margin:.3g} in {worst.id}")
     counts = ", ".join(f"{count} {status}" for status, count in count_statuses(report).items())
     terminal.write_line(f"clauses: {counts}")
+    for line in one_cause(records):
+        terminal.write_line(line, red=True)
     for line in expected(records):
         terminal.write_line(line, yellow=True)
     for line in (*unjudged(records, strategies, targets), *unseen(records, strategies, own_judges)):
@@ -77,6 +86,21 @@ def expected(records: list[Record]) -> list[str]:
         for entry in record.expectation["entries"]
     )
     return [f"{label}: {_tests(count)} {did}: {why} ({url})" for (label, did, why, url), count in told.items()]
+
+
+def one_cause(records: Iterable[Record]) -> list[str]:
+    """A line per error that the trainer raised in several tests of a case: there is one thing to mend."""
+    raised = Counter(
+        (str(record.case), told)
+        for record in records
+        if record.status == "failed"
+        for told in {*RAISED.findall(record.message)}
+    )
+    return [
+        f"ONE CAUSE of {_tests(count)} that failed of {case}: {told}"
+        for (case, told), count in raised.most_common()
+        if count >= SEVERAL
+    ]
 
 
 def matrix(records: list[Record], strategies: Mapping[str, str], targets: Mapping[str, str]) -> Table:

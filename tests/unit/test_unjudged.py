@@ -5,7 +5,7 @@ import pytest
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import Record
 from meshproof.observing.seen import NotSupported
-from meshproof.run.summary import never_exercised
+from meshproof.run.summary import never_exercised, one_cause
 from meshproof.run.unjudged import MOST, opened, unjudged, unseen
 
 CASES = {"mine@data=8": "mine", "other@data=8": "other"}
@@ -103,6 +103,15 @@ def test_a_required_clause_that_judged_nothing_is_told():
     assert never_exercised(records, ["NUM", "NUM-2", ""]) == []
     [line] = never_exercised(records, ["NUM", " NUM-9"])
     assert line.startswith("REQUIRED AND NOT EXERCISED: NUM-9: no case of this run is one that it judges")
+
+
+def test_an_error_that_fails_many_tests_is_told_once():
+    """Of each case, with how many; an error of two tests is read beside them."""
+    lost, odd = "LookupError: the state has no array below 'a'", "TypeError: odd"
+    records = [record(f"NUM-{number}", "failed", f"NUM is violated\n  - it raised {lost}") for number in (1, 2)]
+    records += [record("SHD-1", "failed", f"SHD-1 is violated\n  - {lost}\nrun it alone: pytest")]
+    records += [record(f"COM-{number}", "failed", f"COM is violated\n  - {odd}") for number in (1, 2)]
+    assert one_cause(records) == [f"ONE CAUSE of 3 tests that failed of mine@data=8: {lost}"]
 
 
 def test_what_its_own_run_cannot_see_is_told_once():

@@ -16,6 +16,7 @@ from traceback import extract_tb
 from typing import Any
 
 from meshproof.contract import Communication, Contract, Strategy
+from meshproof.hlo.wire import span_of
 from meshproof.targets import HOST
 
 REFERENCE = "reference_impl"
@@ -215,8 +216,16 @@ def _odd_values(strategy: Any) -> Iterator[str]:
     if contract is not None and not isinstance(contract, Contract):
         yield f"contract is {contract!r}; expected a meshproof.contract.Contract, or none at all"
         return
-    if contract and (unknown := sorted(set(contract.axes()) - set(mesh))):
+    if contract and (unknown := sorted(axis for axis in {*contract.axes()} if not is_axis(axis, mesh))):
         yield f"the contract names the axes {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
+
+
+def is_axis(axis: str, mesh: Mapping[str, int]) -> bool:
+    """Whether a mesh has an axis, or one of which this is a part."""
+    try:
+        return bool(span_of(axis, mesh))
+    except (KeyError, ValueError):
+        return False
 
 
 def _check_ids(implementation: str, ids: list[str]) -> None:

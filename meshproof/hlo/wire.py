@@ -9,8 +9,12 @@ S are the logical bytes of `Collective.bytes`, n the devices of a group. Nothing
 or one that is then sliced in place of a reduce-scatter, sends twice what the logical operation needs.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from math import prod
+
+PART = re.compile(r"\((\d+)\)(\d+)")
+"""The groups and their size in a part of an axis, behind the axis's name and a colon."""
 
 _ROUNDS = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "ragged-all-to-all": 1, "all-reduce": 2}
 _FORWARDED = ("collective-permute", "collective-broadcast")
@@ -38,5 +42,22 @@ def devices_of(axes: Iterable[str], mesh: Mapping[str, int]) -> int:
 
     Raises ``KeyError`` for an axis that the mesh lacks.
     """
-    split = (axis.partition(")") for axis in axes)
-    return prod(int(size) if closed else mesh[name] for name, closed, size in split)
+    return prod(span_of(axis, mesh)[0] for axis in axes)
+
+
+def span_of(axis: str, mesh: Mapping[str, int]) -> tuple[int, int]:
+    """The devices along an axis of a census, and how far apart they are in the mesh, counted in devices.
+
+    A part ``data:(2)4`` has the second of three factors of its axis: two groups, four devices of each, and the rest.
+    Raises ``KeyError`` for an axis that the mesh lacks, ``ValueError`` for a part that it does not divide into.
+    """
+    name, colon, part = axis.partition(":")
+    whole, names, sizes = mesh[name], list(mesh), list(mesh.values())
+    stride = prod(sizes[names.index(name) + 1 :])
+    if not colon:
+        return whole, stride
+    found = PART.fullmatch(part)
+    outer, size = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not outer * size or whole % (outer * size):
+        raise ValueError(f"{axis} is no part of {name}, which has {whole} devices")
+    return size, stride * (whole // (outer * size))

@@ -11,6 +11,8 @@ from importlib.resources import files
 from math import prod
 from typing import Any, Final, Literal
 
+from meshproof.hlo.wire import span_of
+
 HOST: Final = ("cpu", "native")
 """Targets that run: virtual CPU devices, and whatever accelerators the host has."""
 
@@ -84,7 +86,7 @@ class Target:
         """
         assert self.chip
         together = self.shape[-1] if self.kind == "gpu" else prod(self.shape) * self.chip.devices
-        spans = [_span(axis, mesh) for axis in axes]
+        spans = [span_of(axis, mesh) for axis in axes]
         block = max((size * stride for size, stride in spans), default=1)
         if prod(mesh.values()) <= together or together % block == 0:
             return self.chip.link_bandwidth
@@ -100,15 +102,6 @@ class Target:
     def topology(self) -> str:
         """The topology as it is spelled: ``2x4``."""
         return "x".join(map(str, self.shape))
-
-
-def _span(axis: str, mesh: Mapping[str, int]) -> tuple[int, int]:
-    """The size of an axis of a census, which may be a part as ``data:(2)4``, and its devices' distance in the mesh."""
-    name, _, part = axis.partition(":(")
-    outer, _, size = part.partition(")")
-    names, sizes = list(mesh), list(mesh.values())
-    stride = prod(sizes[names.index(name) + 1 :])
-    return (int(size), stride * (mesh[name] // (int(outer) * int(size)))) if part else (mesh[name], stride)
 
 
 def read_target(name: str) -> Target:

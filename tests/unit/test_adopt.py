@@ -191,11 +191,13 @@ def test_vectors_are_gathered_over_any_axis_and_matrices_are_not():
     assert gathered_vectors([moved("all-gather", axes, (4, 8)), moved("all-reduce", axes, (4,))], of, MESH) == []
 
 
-def test_groups_of_an_axis_are_no_axes_of_a_contract():
-    """A line that names them would be refused."""
-    grouped = moved("all-gather", ("data:(1)2",), (8, 4))
+def test_groups_of_an_axis_exchange_activations_alone():
+    """A line names a part of an axis; a sum over groups is several sums, which no line promises."""
+    grouped = moved("all-reduce", ("data:(1)2",), (8, 4))
     seen, [said] = sorted_out([grouped], weights(SHARDED, None, USED), MESH, {"data"}, set())
-    assert not seen and "all-gather over data:(1)2 moves 128 bytes, which no budget can say of groups of an" in said
+    assert not seen and "all-reduce over data:(1)2 moves 128 bytes, which no budget can say of groups of an" in said
+    [seen], said = sorted_out([moved("all-gather", ("data:(1)2",), (7, 3))], [], MESH, {"data"}, set())
+    assert seen.lane == ("all-gather", ("data:(1)2",), "activations") and not said
 
 
 def test_written_modules_are_python():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshproof.hlo import Collective, best_wire_bytes, census, devices_of
-from meshproof.hlo.wire import parts_sent
+from meshproof.hlo.wire import parts_sent, span_of
 from tests.unit.hlo.test_realisations import SCATTERED, padded
 from tests.unit.hlo.texts import MESH, all_reduce, module, sliced, stored
 
@@ -94,3 +94,15 @@ def test_what_is_not_known_sends_an_unknown_amount() -> None:
     entries = census(stored("cpu-0.12.0.1-loops"), MESH)
     assert {entry.wire_bytes is None for entry in entries if entry.bytes is None} == {True}
     assert {entry.wire_bytes is None for entry in entries if entry.bytes is not None} == {False}
+
+
+def test_a_part_of_an_axis_has_its_own_size_and_distance():
+    """Of 2 × 8 devices; what is no part of an axis is an error."""
+    mesh = {"data": 2, "model": 8}
+    spans = {"data": (2, 8), "model": (8, 1), "model:(2)4": (4, 1), "model:(1)2": (2, 4), "model:(2)2": (2, 2)}
+    assert {axis: span_of(axis, mesh) for axis in spans} == spans
+    for wrong in ("model:(3)2", "model:(0)2", "model:2", "data:(2)2"):
+        with pytest.raises(ValueError, match=r"is no part of (model|data), which has [28] devices"):
+            span_of(wrong, mesh)
+    with pytest.raises(KeyError):
+        span_of("expert", mesh)

@@ -6,6 +6,12 @@ from meshproof.contract import HALVES
 
 from .applicability import replica_axes
 from .derived import lanes_of
+from .raveled import gradient_layout
+
+
+def is_frozen(case, leaf):
+    """The contract declares layouts of gradients, and none of this parameter's."""
+    return case.contract.gradients is not None and gradient_layout(case, leaf) is None
 
 
 @pytest.mark.clause("COM-7", applies=replica_axes)
@@ -20,7 +26,8 @@ def test_replicas_exchange_shards(case, observation, judge):
     exchanged = [line for line in budget if line.payload != "metrics" and between.intersection(line.axes)]
     odd = [line for line in exchanged if line.payload != "gradients"]
     judge.clear(f"between replicas: expected gradients and metrics only; budget: {line}" for line in odd)
-    own = [leaf.bytes_per_device * (2 if leaf.dtype in HALVES else 1) for leaf in judge.see(layouts.parameters)]
+    trained = [leaf for leaf in judge.see(layouts.parameters) if not is_frozen(case, leaf)]
+    own = [leaf.bytes_per_device * (2 if leaf.dtype in HALVES else 1) for leaf in trained]
     moved, lines = sum(line.wide_bytes for line in exchanged), "; ".join(map(str, exchanged))
     parts, shards = case.contract.microbatches, sum(own) * case.contract.evaluations
     source = "theory: a device's own shards" + (", or those per microbatch" if parts > 1 else "")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec as P
 
@@ -85,6 +86,22 @@ class HSDPInHalves(HSDP):
         return super().mean(value.astype(jnp.float32))
 
 
+class FrozenHSDP(HSDP):
+    """Trains its last layer alone. What is frozen is gathered, and nobody exchanges a gradient of it (openpi)."""
+
+    name = "hsdp_with_a_frozen_layer"
+    trained = ("out",)
+    gradient = {"out": P("data")}
+    optimizer = optax.multi_transform(
+        {"train": optax.adamw(1e-2), "freeze": optax.set_to_zero()}, {"hidden": "freeze", "out": "train"}
+    )
+    step_moves = (
+        *HSDP.forward_moves,
+        moves("reduce-scatter", "gradients", HSDP.shapes["out"]),
+        moves("all-reduce", "gradients", (32 // 4, 8), over=("replica",)),
+    )
+
+
 def strategies():
     """All of them."""
-    return [Hierarchical(), HSDPInHalves()]
+    return [Hierarchical(), HSDPInHalves(), FrozenHSDP()]

@@ -123,15 +123,6 @@ def test_a_step_that_goes_too_far_is_told_as_that(added, message):
         assert message in str(verdict)
 
 
-def test_weights_that_decay_otherwise_are_told_as_that():
-    """In as many digits as tell them from 1, also where something else differs a little."""
-    path = "dense_0/kernel"
-    is_, noise = TRUTH[path], np.random.default_rng(5).standard_normal((3, 4))
-    saw = is_ * 0.9998 + noise * 2e-6 * np.abs(is_).mean()
-    verdict = judge({path: saw}, {path: is_}, {path: ROUNDING[path] / 1e4}, began={path: is_ - noise / 100})
-    assert "it is 0.9998 times truth, as another weight decay leaves it" in str(verdict)
-
-
 @pytest.mark.parametrize("value", [nan, inf, -inf])
 def test_a_value_that_is_not_finite_fails_wherever_it_is(value):
     """NUM-10: one NaN or infinity in one element fails its leaf and is shown with its index."""

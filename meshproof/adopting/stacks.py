@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 
 from meshproof.adopting.traffic import Moved, Shape, Weight, key, shard_shapes, subsets
 from meshproof.hlo import Collective
@@ -45,22 +46,43 @@ def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Ite
     counts = Counter(weight.shape[0] for weight in of if shape in _shapes(_layer(weight), first, mesh))
     own = sum(shape in _shapes(weight, first, mesh) for weight in of)
     left, size = sum(tensors for tensors, _ in known) - own, sum(size for _, size in known)
-    plain = len(counts) == 1 and not own
-    fitting = [
-        layers
-        for layers, stacks in counts.items()
-        if layers > 1 and left % layers == 0 and (plain or stacks <= left // layers <= PASSES * stacks)
-    ]
+    whole_layers = {layers: stacks for layers, stacks in counts.items() if layers > 1 and left % layers == 0}
+    fitting = [layers for layers, stacks in whole_layers.items() if stacks <= left // layers <= PASSES * stacks]
+    narrow = all(entry.widened == entry.bytes for entry, _ in each)
+    if not (fitting or own) and (parts := _in_parts(shape, first, of, mesh, left)):
+        for lead, tensors in parts.items():
+            bytes_ = size * tensors * prod(lead) // left
+            yield replace(first, tensors=tensors, bytes=bytes_, widened=bytes_ * narrow), (*lead, *shape)
+        return
+    if len(counts) == 1 and not own:
+        fitting = [*whole_layers]
     if len(known) < len(each) or len(fitting) != 1 or (own and len({size / tensors for tensors, size in known}) > 1):
         yield from each
         return
-    narrow = all(entry.widened == entry.bytes for entry, _ in each)
     if own:
         alone = size * own // (left + own)
         yield replace(first, tensors=own, bytes=alone, widened=alone * narrow), dimensions
         size -= alone
     whole = replace(first, tensors=left // fitting[0], bytes=size, widened=size * narrow)
     yield whole, (fitting[0], *shape)
+
+
+def _in_parts(
+    shape: Shape, entry: Collective, of: list[Weight], mesh: Mapping[str, int], moved: int
+) -> dict[tuple[int, ...], int]:
+    """How often stacks move, by their dimensions before that shape, where layers are made of parts of it: as Gemma's
+    two gates, which lie in one array and are used one after the other. Empty where that does not explain all that
+    moved."""
+    leads = Counter[tuple[int, ...]]()
+    for weight in of:
+        layer, depth = _layer(weight), 1
+        while layer and depth <= len(weight.shape) - 2:
+            if shape in _shapes(layer, entry, mesh):
+                leads[weight.shape[:depth]] += 1
+            layer, depth = _layer(layer), depth + 1
+    once = sum(prod(lead) * stacks for lead, stacks in leads.items())
+    passes = moved // once if once and any(len(lead) > 1 for lead in leads) else 0
+    return {lead: passes * stacks for lead, stacks in leads.items()} if moved == passes * once <= PASSES * once else {}
 
 
 def _layer(weight: Weight) -> Weight | None:

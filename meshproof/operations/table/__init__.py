@@ -8,6 +8,7 @@ from meshproof.operations.growing.table import PROGRAMS
 from meshproof.operations.stacked.observing import StackedCase
 from meshproof.operations.stacked.table import stacked_cases
 from meshproof.operations.table.copies import COPIES
+from meshproof.operations.table.functions import FUNCTIONS
 from meshproof.operations.table.indexing import INDEXING
 from meshproof.operations.table.modules import MODULES
 from meshproof.operations.table.networks import NETWORKS
@@ -20,7 +21,7 @@ from meshproof.operations.transforms.table import FAMILIES
 
 def operations() -> list[Operation]:
     """Operations that training uses."""
-    return [*COPIES, *REDUCTIONS, *PRODUCTS, *INDEXING, *NETWORKS, *MODULES, *OPTIMIZERS]
+    return [*COPIES, *REDUCTIONS, *PRODUCTS, *INDEXING, *NETWORKS, *FUNCTIONS, *MODULES, *OPTIMIZERS]
 
 
 def transforms() -> list[TransformFamily]:

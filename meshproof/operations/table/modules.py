@@ -6,6 +6,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import lax
@@ -58,7 +59,57 @@ def added_up(x: jax.Array) -> jax.Array:
     return lax.scan(lambda total, row: (total + row, total + row), 0 * x[0], x, unroll=4)[1]
 
 
+TAPS = (1.0, 2.0, 3.0)
+"""Of a causal convolution, the last one at its own position."""
+
+MOMENTUM = 0.9
+"""Of running statistics."""
+
+
+def layers(x: jax.Array) -> jax.Array:
+    """Pooling, a causal convolution, and norms whose epsilon shows or whose statistics run, one after the other."""
+    wide, kernel = x[..., None], jnp.asarray(TAPS, x.dtype)[:, None, None]
+    scaled = {"scale": jnp.ones(16, x.dtype), "bias": jnp.zeros(16, x.dtype)}
+    running = {"mean": jnp.ones(16, x.dtype), "var": jnp.full(16, 4.0, x.dtype)}
+    norm = nn.BatchNorm(use_running_average=False, momentum=MOMENTUM)
+    normed, kept = norm.apply({"params": scaled, "batch_stats": running}, x, mutable=["batch_stats"])
+    evaluated = nn.BatchNorm(use_running_average=True).apply({"params": scaled, "batch_stats": running}, x)
+    convolve = nnx.Conv(1, 1, 3, padding="CAUSAL", use_bias=False, param_dtype=x.dtype, rngs=nnx.Rngs(0))
+    heads = x.reshape(2, 4, 4, 4)
+    found = [
+        *(nn.avg_pool(wide, (4,), (4,)), nn.max_pool(wide, (4,), (4,)), held(convolve, kernel=kernel)(wide)),
+        *(normed, kept["batch_stats"]["mean"], kept["batch_stats"]["var"], evaluated),
+        *(nn.LayerNorm().apply({"params": scaled}, x / 1e3), nn.dot_product_attention(heads, heads, heads)),
+    ]
+    return jnp.concatenate([each.ravel() for each in found])
+
+
+def layers_numpy(x: np.ndarray) -> np.ndarray:
+    """The same, with Flax's epsilons."""
+    pools, padded = x.reshape(8, 4, 4), np.pad(x, ((0, 0), (2, 0)))
+    small, heads = x / 1e3, x.reshape(2, 4, 4, 4)
+    chances = softmax(np.einsum("bqhd,bkhd->bhqk", heads, heads) / 2)
+    found = [
+        *(pools.mean(-1), pools.max(-1), sum(tap * padded[:, at : at + 16] for at, tap in enumerate(TAPS))),
+        (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5),
+        *(MOMENTUM + (1 - MOMENTUM) * x.mean(0), MOMENTUM * 4 + (1 - MOMENTUM) * x.var(0), (x - 1) / np.sqrt(4 + 1e-5)),
+        (small - small.mean(-1, keepdims=True)) / np.sqrt(small.var(-1, keepdims=True) + EPSILON),
+        np.einsum("bhqk,bkhd->bqhd", chances, heads),
+    ]
+    return np.concatenate([np.ravel(each) for each in found])
+
+
 MODULES = (
+    Operation(
+        "flax_layers",
+        layers,
+        (X,),
+        layers_numpy,
+        exact=False,
+        differentiable=False,
+        axis_types=("Auto",),
+        most=2,
+    ),
     Operation(
         "nnx_rms_norm",
         lambda x, scale: held(nnx.RMSNorm(16, param_dtype=x.dtype, rngs=nnx.Rngs(0)), scale=scale)(x),

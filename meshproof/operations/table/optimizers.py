@@ -115,12 +115,51 @@ def every_second(number: int, g: np.ndarray, p: np.ndarray, memory: Memory) -> A
     return -RATE * (waiting + g) / 2
 
 
+def signs(number: int, g: np.ndarray, p: np.ndarray, memory: Memory) -> Any:
+    """Chen et al. (2023), algorithm 2: Lion, whose direction and moment take other shares of the gradient."""
+    direction = np.sign(0.9 * memory.get("m", 0) + 0.1 * g)
+    average(memory, "m", g, 0.99, 0.01)
+    return -RATE * (direction + 0.001 * p)
+
+
+def trusted(number: int, g: np.ndarray, p: np.ndarray, memory: Memory) -> Any:
+    """You et al. (2020), algorithm 2: LAMB, each parameter by its own norm."""
+    m = average(memory, "m", g, 0.9, 0.1) / (1 - 0.9 ** (number + 1))
+    v = average(memory, "v", g**2, 0.999, 0.001) / (1 - 0.999 ** (number + 1))
+    direction = m / (np.sqrt(v) + 1e-6) + 0.1 * p
+    ratios = [np.linalg.norm(p[part]) / np.linalg.norm(direction[part]) for part in (np.s_[:ROWS], np.s_[ROWS:])]
+    return -RATE * np.concatenate([ratios[0] * direction[:ROWS], ratios[1] * direction[ROWS:]])
+
+
+def parted(number: int, g: np.ndarray, p: np.ndarray, memory: Memory) -> Any:
+    """The first by momentum, the second by its gradient."""
+    return -RATE * np.concatenate([average(memory, "m", g[:ROWS], 0.9, 1), 2 * g[ROWS:]])
+
+
+def factored(number: int, g: np.ndarray, p: np.ndarray, memory: Memory) -> Any:
+    """Shazeer and Stern (2018), algorithm 4: the second moment of each parameter by its rows and its columns."""
+    decay = 1 - (number + 1) ** -0.8
+    found = []
+    for name, part in (("first", np.s_[:ROWS]), ("second", np.s_[ROWS:])):
+        square = g[part] ** 2 + 1e-30
+        rows = average(memory, f"{name} rows", square.mean(1), decay, 1 - decay)
+        columns = average(memory, f"{name} columns", square.mean(0), decay, 1 - decay)
+        found.append(g[part] / np.sqrt(np.outer(rows, columns) / rows.mean()))
+    return -RATE * np.concatenate(found)
+
+
+def each_clipped(number: int, g: np.ndarray, p: np.ndarray, memory: Memory) -> Any:
+    """Each element alone."""
+    return -RATE * np.clip(g, -0.5, 0.5)
+
+
 def scheduled(rates: tuple[float, ...]) -> Update:
     """Each step by its rate."""
     return lambda number, g, p, memory: -rates[number] * g
 
 
 FIRST = {"first": True, "second": False}
+PARTS = {"first": "a", "second": "b"}
 
 TRANSFORMATIONS: dict[str, tuple[Callable[[], Any], Update]] = {
     "momentum": (lambda: optax.sgd(RATE, momentum=0.9), momentum),
@@ -133,9 +172,20 @@ TRANSFORMATIONS: dict[str, tuple[Callable[[], Any], Update]] = {
     "masked": (lambda: optax.chain(optax.masked(optax.scale(2.0), FIRST), optax.sgd(RATE)), masked),
     "multi_steps": (lambda: optax.MultiSteps(optax.sgd(RATE), 2).gradient_transformation(), every_second),
     "warm_up": (
-        lambda: optax.sgd(optax.warmup_cosine_decay_schedule(0.0, RATE, 1, 4)),
-        scheduled((0, RATE, 0.75 * RATE, 0.25 * RATE)),
+        lambda: optax.sgd(optax.warmup_cosine_decay_schedule(0.0, RATE, 1, 3, end_value=RATE / 2)),
+        scheduled((0, RATE, 0.75 * RATE, 0.5 * RATE)),
     ),
+    "lion": (lambda: optax.lion(RATE, weight_decay=0.001), signs),
+    "lamb": (lambda: optax.lamb(RATE, weight_decay=0.1), trusted),
+    "partition": (
+        lambda: optax.partition({"a": optax.sgd(RATE, momentum=0.9), "b": optax.sgd(2 * RATE)}, PARTS),
+        parted,
+    ),
+    "factored": (
+        lambda: optax.chain(optax.scale_by_factored_rms(min_dim_size_to_factor=2), optax.sgd(RATE)),
+        factored,
+    ),
+    "clip": (lambda: optax.chain(optax.clip(0.5), optax.sgd(RATE)), each_clipped),
     "injected": (
         lambda: optax.inject_hyperparams(optax.sgd)(learning_rate=optax.linear_schedule(RATE, 0.0, 4)),
         scheduled((RATE, 0.75 * RATE, 0.5 * RATE, 0.25 * RATE)),
@@ -151,7 +201,7 @@ OPTIMIZERS = tuple(
         exact=False,
         differentiable=False,
         axis_types=("Auto",),
-        most=4,
+        most=3,
     )
     for name, (make, update) in TRANSFORMATIONS.items()
 )

@@ -108,7 +108,7 @@ def lacking(
     if lane.seen is None or lacks <= 0 or operation not in REDUCTIONS:
         return ""
     alike = [leaf.path for leaf in leaves if lacks == reduced_bytes(leaf, axes)]
-    which = either(alike) or together(lacks, leaves)
+    which = either(alike) or together(lacks, leaves, axes)
     whole = [
         "×".join(other.lane[1])
         for other in wrong
@@ -205,7 +205,7 @@ def hint(lane: Traffic, wrong: list[Traffic], leaves: tuple[LeafLayout, ...], sh
         return f"numbers that are neither gradients nor in the budget, as a metric of the whole batch: {listed}"
     if not alike and operation in REDUCTIONS:
         return f"{more} {often(over, axes)}" if (more := several(excess, lane, leaves)) else ""
-    if operation == "all-gather" and (again := gathers_more(excess, leaves)):
+    if operation == "all-gather" and (again := gathers_more(excess, leaves, axes)):
         return (
             f"as much as {again} more: constrained to its layout in use where it is used, it is gathered once; "
             "without, the backward pass gathers it again (with recomputation it may, if rematerialises says so), and "
@@ -224,12 +224,14 @@ def reduced_bytes(leaf: LeafLayout, axes: Iterable[str]) -> int:
     )
 
 
-def gathers_more(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
-    """Which parameters so many bytes are, and how often; empty if none."""
+def gathers_more(excess: int, leaves: tuple[LeafLayout, ...], axes: tuple[str, ...]) -> str:
+    """Which parameters that lie in shards so many bytes are, and how often; empty if none. Several of them by chance
+    have the bytes of an activation: that is said of one, or of all."""
+    sharded = tuple(leaf for leaf in leaves if {*axes} & {*spec_axes(leaf.declared or ())})
     for times, often in enumerate(("once", "twice", "three times"), 1):
         whole, rest = divmod(excess, times)
-        alike = [leaf.path for leaf in leaves if whole in (leaf.itemsize * prod(leaf.shape), leaf.bytes_per_device)]
-        if not rest and (paths := either(alike) or together(whole, leaves)):
+        alike = [leaf.path for leaf in sharded if whole == reduced_bytes(leaf, axes)]
+        if not rest and (paths := either(alike) or together(whole, sharded, axes, alone=times > 1)):
             return f"{paths} {often}"
     return ""
 
@@ -249,7 +251,7 @@ def uses(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
 def several(excess: int, lane: Traffic, leaves: tuple[LeafLayout, ...]) -> str:
     """Of which parameters so many bytes may be, each once or one of them several times, or that more is reduced than
     there are; empty if not."""
-    if paths := together(excess, leaves):
+    if paths := together(excess, leaves, lane.lane[1]):
         return f"as much as {paths} once more:"
     sizes = {leaf.path: leaf.itemsize * prod(leaf.shape) for leaf in leaves if leaf.shape}
     again = [path for path, size in sizes.items() if excess % size == 0 and 1 < excess // size <= USES]
@@ -259,13 +261,14 @@ def several(excess: int, lane: Traffic, leaves: tuple[LeafLayout, ...]) -> str:
     return f"{reduced} arrays are reduced, and there are {len(leaves)} parameters:" if reduced > len(leaves) else ""
 
 
-def together(excess: int, leaves: tuple[LeafLayout, ...]) -> str:
-    """Which parameters have so many bytes in sum: all, all but one or two, or two or three; empty if none."""
-    sizes = {leaf.path: leaf.itemsize * prod(leaf.shape) for leaf in leaves[:MANY]}
-    rest = sum(leaf.itemsize * prod(leaf.shape) for leaf in leaves) - excess
+def together(excess: int, leaves: tuple[LeafLayout, ...], axes: tuple[str, ...], alone: bool = False) -> str:
+    """Which parameters have so many bytes in sum where they are whole over these axes: all, or, if these ``alone`` are
+    not asked, all but one or two, or two or three; empty if none."""
+    sizes = {leaf.path: reduced_bytes(leaf, axes) for leaf in leaves[:MANY]}
+    rest = sum(reduced_bytes(leaf, axes) for leaf in leaves) - excess
     if not rest:
         return "all parameters"
-    for count in (1, 2, 3):
+    for count in () if alone else (1, 2, 3):
         for paths in combinations(sizes, count):
             size = sum(sizes[path] for path in paths)
             if size == rest and count < 3:

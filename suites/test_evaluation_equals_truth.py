@@ -46,6 +46,6 @@ def test_evaluation_equals_truth(observation, evaluation_of, judge):
     if true.doubtful:
         doubtful = f"rounding may change {true.doubtful} of {true.count} predictions; use other data"
         judge.fail([f"the accuracy cannot be judged exactly: {doubtful}"])
+    judge.numbers([judge_loss(seen["loss"][0], true.loss, true.deviation, "summed loss")])
     source = f"truth, over {true.count}"
     judge.equal("counted as correct", seen["correct"][0], true.correct, "predictions", source)
-    judge.numbers([judge_loss(seen["loss"][0], true.loss, true.deviation, "summed loss")])

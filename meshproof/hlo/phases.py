@@ -11,6 +11,7 @@ import re
 from meshproof.hlo.module import Instruction
 
 _OP_NAME = re.compile(r'\bop_name="([^"\\]*(?:\\.[^"\\]*)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 _WORD = re.compile(r"\w+")
 _SCOPES = ("synchronize_gradients", "optimizer")
 
@@ -20,7 +21,7 @@ def read_paths(instruction: Instruction) -> list[str]:
     match = instruction.search(_OP_NAME)
     if match is None:
         return []
-    path = match[1]
+    path = _ESCAPED.sub(r"\1", match[1])
     opened = 0 if path.startswith("(") else path.find("/(") + 1
     if not path.endswith(")") or not path.startswith("(", opened):
         return [path]

@@ -9,7 +9,18 @@ from meshproof.contract import Communication
 from meshproof.hlo import Collective
 from meshproof.measures.layout import LeafLayout, Shard
 from meshproof.measures.traffic import compare_traffic
-from suites.advice import advised, apart, either, hint, in_groups, lacking, multiplied, reduced_bytes, several, together
+from suites.advice import (
+    advised,
+    apart,
+    either,
+    hint,
+    in_groups,
+    lacking,
+    multiplied,
+    reduced_bytes,
+    several,
+    together,
+)
 from suites.test_state_bytes_equal_theory import furthest
 
 LEAVES = (
@@ -23,8 +34,8 @@ NAMES = ("scale", "shift")
 def test_leaves_of_one_size_cannot_be_told_apart():
     """Two of four norms: whichever they are, bytes do not say."""
     norms = tuple(LeafLayout(f"norm_{at}", (32,), 4, "", (), PartitionSpec()) for at in range(5))
-    assert together(256, norms) == "norm_0 and norm_1 (or others as large)"
-    assert together(1024, LEAVES) == "table"
+    assert together(256, norms, OVER) == "norm_0 and norm_1 (or others as large)"
+    assert together(1024, LEAVES, OVER) == "table"
     assert either([leaf.path for leaf in norms]) == "norm_0 or norm_1 or norm_2 or 2 more"
 
 
@@ -95,7 +106,7 @@ def test_parameters_that_are_used_twice_have_so_many_bytes_together(excess, word
     """Named in the fewest words."""
     sizes = {"first": 1000, "second": 300, "third": 70, "fourth": 50, "fifth": 7}
     leaves = tuple(LeafLayout(path, (size,), 1, "", (), PartitionSpec()) for path, size in sizes.items())
-    assert together(excess, leaves) == words
+    assert together(excess, leaves, ("data",)) == words
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What Flax does where nobody says. It is asked only where a trainer imports Flax: it changes no other one."""
+"""What Flax, and optax beside it, does where nobody says. Asked only where a trainer imports Flax."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import jax
 import numpy as np
 import optax
 from flax import linen, nnx
+from flax.training import common_utils
 from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
 from meshproof.observing.defaults.draws import plain
-from meshproof.observing.defaults.probe import ABSENT, PROBES, Probe, probe
+from meshproof.observing.defaults.probe import ABSENT, PROBES, CannotAskError, Probe, probe
 
 
 def option(name: str) -> Any:
@@ -154,6 +155,28 @@ def repeated_rule() -> dict[str, list[str | None]]:
         made = nnx.Param(np.zeros(4), out_sharding=("embed",), eager_sharding=False)
         own = nnx.get_partition_spec(made).raw_value
     return {"linen": [*linen.logical_to_mesh_axes(("embed",), rules)], "nnx": [*own]}
+
+
+@probe("flax", (">=0.10.0", [[0, 1], [2, 3]]), kind="promise")
+def rows_for_pmap() -> list[list[int]]:
+    """rows of the first two devices of ``flax.training.common_utils.shard``"""
+    count = jax.local_device_count()
+    if count < 2:
+        raise CannotAskError("one device")
+    return np.asarray(common_utils.shard(np.arange(2 * count)))[:2].tolist()
+
+
+@probe("optax", (">=0.2.4", ["bfloat16", "bfloat16", "float32"]), kind="promise")
+def optimizer_types() -> list[str]:
+    """types of a parameter in bfloat16 after ``optax.apply_updates``, and of Adam's moments with ``mu_dtype``"""
+    optimizer = optax.adam(0.1, mu_dtype=jnp.bfloat16)
+
+    def step(gradient: Any) -> Any:
+        parameter = optax.apply_updates(gradient.astype(jnp.bfloat16), gradient)
+        return parameter, optimizer.update(gradient, optimizer.init(gradient))[1]
+
+    parameter, state = jax.eval_shape(step, np.ones(2, np.float32))
+    return [str(each.dtype) for each in (parameter, state[0].mu, state[0].nu)]
 
 
 def key_as_kernel(key: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:

@@ -15,14 +15,14 @@ from meshproof.observing.versions import admits
 ABSENT = "absent"
 """What a probe answers where its version has no such name."""
 
-Package = Literal["jax", "flax"]
+Package = Literal["jax", "flax", "optax"]
 
 Kind = Literal["value", "draw", "setting", "option", "machine", "promise"]
 """What a function returns; what a stream draws; a setting of JAX, which changes other answers; an option that a trainer
 may set on purpose, which changes no number of its own; what a library of this processor returns; or what every release
 does, so that one that does not is broken."""
 
-ASKED: dict[Package, str] = {"jax": "0.12.0.1", "flax": "0.12.12"}
+ASKED: dict[Package, str] = {"jax": "0.12.0.1", "flax": "0.12.12", "optax": "0.2.8"}
 """The newest versions that every probe was asked of."""
 
 Known = tuple[str, Any]

@@ -41,7 +41,7 @@ def activations(x: jax.Array) -> jax.Array:
                 jnp.logaddexp(x, 0.5),
                 lax.rsqrt(1 + x**2),
                 lax.erf(x),
-                jnp.clip(x, -1, 1),
+                lax.clamp(jnp.full_like(x, -1), x, jnp.full_like(x, 1)),
             ),
             *(jnp.where(x > 0, x, 2 * x), jnp.sin(x), jnp.exp2(x), lax.integer_pow(x, 3)),
         ]
@@ -106,17 +106,17 @@ def of_chosen_numpy(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
     )
 
 
-def of_columns(x: jax.Array) -> jax.Array:
-    """Along the rows, one column after the other in a batch: sums so far, sorted, and the largest."""
+def in_batches(x: jax.Array) -> jax.Array:
+    """Of each row in a batch of rows: sums so far, sorted, the largest, and sums from its end; these of columns too."""
     back: Any = partial(lax.associative_scan, jnp.add, reverse=True)
-    every: list[Any] = [jnp.cumsum, jnp.sort, lambda column: lax.top_k(column, 8)[0], back]
-    return jnp.stack([*(jax.vmap(each, 1, 1)(x) for each in every), back(x)])
+    every: list[Any] = [jnp.cumsum, jnp.sort, lambda row: lax.top_k(row, 16)[0], back]
+    return jnp.stack([*(jax.vmap(each)(x) for each in every), jax.vmap(back, 1, 1)(x)])
 
 
-def of_columns_numpy(x: np.ndarray) -> np.ndarray:
+def in_batches_numpy(x: np.ndarray) -> np.ndarray:
     """The same."""
-    back = np.cumsum(x[::-1], 0)[::-1]
-    return np.stack([np.cumsum(x, 0), np.sort(x, 0), -np.sort(-x, 0), back, back])
+    back, up = np.cumsum(x[:, ::-1], 1)[:, ::-1], np.cumsum(x[::-1], 0)[::-1]
+    return np.stack([np.cumsum(x, 1), np.sort(x, 1), -np.sort(-x, 1), back, up])
 
 
 def in_loops(x: jax.Array) -> jax.Array:
@@ -216,7 +216,7 @@ FUNCTIONS = (
     briefly("activations", activations, activations_numpy, X, exact=False),
     briefly("large_logits", of_large, of_large_numpy, X, exact=False),
     briefly("masked_reductions", of_chosen, of_chosen_numpy, X, MASK, exact=False),
-    briefly("columns_in_a_batch", of_columns, of_columns_numpy, WHOLE, differentiable=False),
+    briefly("batches", in_batches, in_batches_numpy, WHOLE, differentiable=False),
     briefly("loops", in_loops, in_loops_numpy, WHOLE),
     briefly("derivatives", derived, derived_numpy, WHOLE, differentiable=False),
     briefly(

@@ -9,6 +9,10 @@ from typing import Any
 from docs.planning import rows
 from meshproof.comparison.release_notes import Line, Release, read_notes
 from meshproof.observing.defaults import every_probe
+from meshproof.observing.defaults.probe import ASKED
+
+MOST = 2
+"""Entries of an answer that stand in a cell."""
 
 EXTENT = {
     "notes": "",
@@ -69,8 +73,8 @@ def version_before(package: str, version: str) -> str:
 
 
 def shown(answer: Any) -> str:
-    """An answer in a cell."""
-    return f"`{answer}`"
+    """An answer in a cell; of a table how many it has."""
+    return f"{len(answer)} answers" if isinstance(answer, dict) and len(answer) > MOST else f"`{answer}`"
 
 
 def probes() -> str:
@@ -92,6 +96,7 @@ def probes() -> str:
 def answers(probe: Any) -> Iterator[str]:
     """Each answer of the releases that are listed, and the first of them that gives it."""
     versions = [release.version for release in read_notes() if release.package == probe.package]
+    versions = versions or [ASKED[probe.package]]
     seen = [(version, shown(probe.expected(version)[0])) for version in versions]
     yield seen[0][1]
     yield from (f"{now} since {version}" for (_, was), (version, now) in pairwise(seen) if was != now)

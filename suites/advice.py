@@ -225,8 +225,8 @@ def reduced_bytes(leaf: LeafLayout, axes: Iterable[str]) -> int:
 
 
 def gathers_more(excess: int, leaves: tuple[LeafLayout, ...], axes: tuple[str, ...]) -> str:
-    """Which parameters that lie in shards so many bytes are, and how often; empty if none. Several of them by chance
-    have the bytes of an activation: that is said of one, or of all."""
+    """Which parameters that are split over these axes so many bytes are, and how often; empty if none. Several of them
+    have by chance the bytes of an activation: that is said of one, or of all."""
     sharded = tuple(leaf for leaf in leaves if {*axes} & {*spec_axes(leaf.declared or ())})
     for times, often in enumerate(("once", "twice", "three times"), 1):
         whole, rest = divmod(excess, times)

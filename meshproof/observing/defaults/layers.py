@@ -14,6 +14,7 @@ from flax import linen, nnx
 from flax.training import common_utils
 from flax.training.train_state import TrainState
 from jax import numpy as jnp
+from jax.sharding import PartitionSpec
 
 from meshproof.observing.defaults.draws import plain
 from meshproof.observing.defaults.probe import ABSENT, PROBES, CannotAskError, Probe, probe
@@ -155,6 +156,33 @@ def repeated_rule() -> dict[str, list[str | None]]:
         made = nnx.Param(np.zeros(4), out_sharding=("embed",), eager_sharding=False)
         own = nnx.get_partition_spec(made).raw_value
     return {"linen": [*linen.logical_to_mesh_axes(("embed",), rules)], "nnx": [*own]}
+
+
+@probe(
+    "flax",
+    (">=0.12.4", {"linen": ["a", "b"], "nnx": ["a", "b"]}),
+    (">=0.10.0", {"linen": ["a", "b"], "nnx": [None, None]}),
+    kind="promise",
+)
+def shardings_by_names() -> dict[str, list[str | None]]:
+    """specs of ``linen.logical_to_mesh_sharding`` and ``nnx.get_named_sharding`` for a matrix split both ways"""
+    mesh = jax.make_mesh((1, 1), ("a", "b"), devices=jax.devices()[:1])
+    by_rules = linen.logical_to_mesh_sharding(PartitionSpec("x", "y"), mesh, [("x", "a"), ("y", "b")])
+    made = nnx.Param(np.zeros((4, 4)), out_sharding=("a", "b"), eager_sharding=False)
+    [own] = jax.tree.leaves(nnx.get_named_sharding(nnx.State({"w": made}), mesh))
+    padded = [*own.spec, None, None][:2]
+    return {"linen": [*by_rules.spec], "nnx": padded}
+
+
+@probe("flax", (">=0.10.0", {"linen": "bfloat16", "nnx": "bfloat16"}), kind="promise")
+def computed_in() -> dict[str, str]:
+    """types that layers of Linen and NNX return in which ``dtype`` is bfloat16"""
+    x = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+    seen = {
+        "linen": lambda x: linen.Dense(2, dtype=jnp.bfloat16).init_with_output(jax.random.key(0), x)[0],
+        "nnx": lambda x: nnx.Linear(2, 2, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))(x),
+    }
+    return {name: str(jax.eval_shape(layer, x).dtype) for name, layer in seen.items()}
 
 
 @probe("flax", (">=0.10.0", [[0, 1], [2, 3]]), kind="promise")

@@ -38,7 +38,7 @@ def activations(x: jax.Array) -> jax.Array:
             *(
                 jnp.log1p(x**2),
                 jnp.expm1(x),
-                jnp.logaddexp(x, 0.5),
+                jnp.logaddexp(x, -x),
                 lax.rsqrt(1 + x**2),
                 lax.erf(x),
                 lax.clamp(jnp.full_like(x, -1), x, jnp.full_like(x, 1)),
@@ -59,7 +59,7 @@ def activations_numpy(x: np.ndarray) -> np.ndarray:
             *(x * (1 + np.vectorize(erf)(x / np.sqrt(2))) / 2, sigmoid, np.log1p(np.exp(x)), np.tanh(x)),
             *(np.where(x > 0, x, np.expm1(x)), np.where(x > 0, x, 0.01 * x), np.maximum(x, 0)),
             *(scale * np.where(x > 0, x, alpha * np.expm1(x)), np.log(sigmoid), x / (1 + np.exp(-STEEP * x))),
-            *(np.log1p(x**2), np.expm1(x), np.log(np.exp(x) + np.exp(0.5)), 1 / np.sqrt(1 + x**2), error),
+            *(np.log1p(x**2), np.expm1(x), np.log(np.exp(x) + np.exp(-x)), 1 / np.sqrt(1 + x**2), error),
             *(np.clip(x, -1, 1), np.where(x > 0, x, 2 * x), np.sin(x), 2.0**x, x**3),
         ]
     )
@@ -143,24 +143,27 @@ def derived(x: jax.Array) -> jax.Array:
     """Derivatives as trainers take them: by one of two arguments, of values beside others, through what stops them, of
     leaves of two dtypes as one vector, and by rules of one's own; and a loop that has none."""
 
-    scaled: Any = jax.custom_vjp(lambda times, x: times * x, nondiff_argnums=(0,))
-    scaled.defvjp(lambda times, x: (times * x, None), lambda times, _, back: (10 * times * back,))
+    scaled: Any = jax.custom_vjp(lambda times, more, x: times * x + more, nondiff_argnums=(0, 1))
+    scaled.defvjp(
+        lambda times, more, x: (times * x + more, None), lambda times, more, _, back: ((10 * times + more) * back,)
+    )
     one, other = x[:4], x[4:]
 
     def product(one: jax.Array, other: jax.Array) -> jax.Array:
         return (one**2 * other).sum()
 
     vector, back = ravel_pytree({"a": one.astype(jnp.bfloat16), "b": other})
-    by_both = jax.grad(product, (0, 1))(one, other)
+    by_other, by_one = jax.grad(product, (1, 0))(one, other)
     (value, _), beside = jax.value_and_grad(lambda x: ((x**2).sum(), x), has_aux=True)(x)
     return jnp.stack(
         [
             jnp.concatenate([jax.grad(product, 1)(one, other), jax.grad(product, argnums=0)(one, other)]),
-            jnp.concatenate(by_both),
+            jnp.concatenate([by_one, by_other]),
             beside + 0 * value,
             jax.grad(lambda x: (lax.stop_gradient(x) * x).sum())(x),
-            jax.grad(lambda x: scaled(3.0, x).sum())(x),
+            jax.grad(lambda x: scaled(3.0, 1.0, x).sum())(x),
             jnp.concatenate([back(2 * vector)["a"].astype(x.dtype), back(2 * vector)["b"]]),
+            jnp.full_like(x, vector.dtype.itemsize),
             jax.jvp(lambda x: x**2, (x,), (x,))[1],
             lax.while_loop(lambda carry: carry[0] < 3, lambda carry: (carry[0] + 1, 2 * carry[1]), (0, x))[1],
         ]
@@ -170,10 +173,9 @@ def derived(x: jax.Array) -> jax.Array:
 def derived_numpy(x: np.ndarray) -> np.ndarray:
     """The same."""
     one, other = x[:4], x[4:]
-    by = (2 * one * other, one**2)
-    return np.stack(
-        [np.concatenate(by[::-1]), np.concatenate(by), 2 * x, x, np.full_like(x, 30), 2 * x, 2 * x**2, 8 * x],
-    )
+    by_one, by_other = 2 * one * other, one**2
+    by_both = [np.concatenate([by_other, by_one]), np.concatenate([by_one, by_other])]
+    return np.stack([*by_both, 2 * x, x, np.full_like(x, 31), 2 * x, np.full_like(x, 4), 2 * x**2, 8 * x])
 
 
 def attended(stack: jax.Array, bias: jax.Array) -> jax.Array:

@@ -67,18 +67,23 @@ MOMENTUM = 0.9
 
 
 def layers(x: jax.Array) -> jax.Array:
-    """Pooling, a causal convolution, and norms whose epsilon shows or whose statistics run, one after the other."""
+    """Pooling, a causal convolution, and norms of two parts of a batch, whose statistics run or whose epsilon shows."""
     wide, kernel = x[..., None], jnp.asarray(TAPS, x.dtype)[:, None, None]
     scaled = {"scale": jnp.ones(16, x.dtype), "bias": jnp.zeros(16, x.dtype)}
     running = {"mean": jnp.ones(16, x.dtype), "var": jnp.full(16, 4.0, x.dtype)}
-    norm = nn.BatchNorm(use_running_average=False, momentum=MOMENTUM)
-    normed, kept = norm.apply({"params": scaled, "batch_stats": running}, x, mutable=["batch_stats"])
+    norm = nn.BatchNorm(use_running_average=False, momentum=MOMENTUM, axis_name="parts")
+
+    def of_part(part: jax.Array) -> Any:
+        return norm.apply({"params": scaled, "batch_stats": running}, part, mutable=["batch_stats"])
+
+    normed, kept = jax.vmap(of_part, axis_name="parts")(x.reshape(2, 4, 16))
     evaluated = nn.BatchNorm(use_running_average=True).apply({"params": scaled, "batch_stats": running}, x)
     convolve = nnx.Conv(1, 1, 3, padding="CAUSAL", use_bias=False, param_dtype=x.dtype, rngs=nnx.Rngs(0))
     heads = x.reshape(2, 4, 4, 4)
     found = [
-        *(nn.avg_pool(wide, (4,), (4,)), nn.max_pool(wide, (4,), (4,)), held(convolve, kernel=kernel)(wide)),
-        *(normed, kept["batch_stats"]["mean"], kept["batch_stats"]["var"], evaluated),
+        *(nn.avg_pool(wide[None], (2, 4), (2, 4)), nn.max_pool(wide[None], (2, 4), (2, 4))),
+        *(held(convolve, kernel=kernel)(wide), normed),
+        *(kept["batch_stats"]["mean"][0], kept["batch_stats"]["var"][1], evaluated),
         *(nn.LayerNorm().apply({"params": scaled}, x / 1e3), nn.dot_product_attention(heads, heads, heads)),
     ]
     return jnp.concatenate([each.ravel() for each in found])
@@ -86,11 +91,11 @@ def layers(x: jax.Array) -> jax.Array:
 
 def layers_numpy(x: np.ndarray) -> np.ndarray:
     """The same, with Flax's epsilons."""
-    pools, padded = x.reshape(8, 4, 4), np.pad(x, ((0, 0), (2, 0)))
+    pools, padded = x.reshape(4, 2, 4, 4), np.pad(x, ((0, 0), (2, 0)))
     small, heads = x / 1e3, x.reshape(2, 4, 4, 4)
     chances = softmax(np.einsum("bqhd,bkhd->bhqk", heads, heads) / 2)
     found = [
-        *(pools.mean(-1), pools.max(-1), sum(tap * padded[:, at : at + 16] for at, tap in enumerate(TAPS))),
+        *(pools.mean((1, 3)), pools.max((1, 3)), sum(tap * padded[:, at : at + 16] for at, tap in enumerate(TAPS))),
         (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5),
         *(MOMENTUM + (1 - MOMENTUM) * x.mean(0), MOMENTUM * 4 + (1 - MOMENTUM) * x.var(0), (x - 1) / np.sqrt(4 + 1e-5)),
         (small - small.mean(-1, keepdims=True)) / np.sqrt(small.var(-1, keepdims=True) + EPSILON),

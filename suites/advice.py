@@ -257,7 +257,7 @@ def several(excess: int, lane: Traffic, leaves: tuple[LeafLayout, ...]) -> str:
     again = [path for path, size in sizes.items() if excess % size == 0 and 1 < excess // size <= USES]
     if again:
         return f"as much as {' or '.join(f'{path} {excess // sizes[path]} times' for path in again[:3])} more:"
-    reduced = sum(entry.tensors or 0 for entry in lane.entries)
+    reduced = sum(entry.tensors or 0 for entry in lane.entries if entry.phase != "forward")
     return f"{reduced} arrays are reduced, and there are {len(leaves)} parameters:" if reduced > len(leaves) else ""
 
 

@@ -52,7 +52,8 @@ def find_parts(shapes: Mapping[str, tuple[int, ...]], not_parameters: frozenset[
     if not parameters:
         raise LookupError(
             f"no array of the state can be a parameter; give the trainer parameters(state), which picks them out as "
-            f"nested dicts, and load(parameters), which makes a state of them: it has {len(shapes)}, as {', '.join(sorted(shapes)[:3])}"
+            f"nested dicts, and load(parameters), which makes a state of them: it has {len(shapes)}, as "
+            f"{', '.join(sorted(shapes)[:3])}"
         )
     tops = {path.split("/")[0] for path in moments} - {path.split("/")[0] for path in below}
     owned |= {path for path in shapes if path.split("/")[0] in tops}

@@ -12,6 +12,7 @@ from meshproof.contract import nest
 from meshproof.hlo.arrays import element_types
 from meshproof.observing.alike import Alike
 from meshproof.observing.alone import on_one_device
+from meshproof.observing.meshes_in_traces import meshes_in_traces
 from meshproof.observing.probes import Probe, lowered
 from meshproof.observing.programs import stage
 from meshproof.observing.rounding import is_float
@@ -68,7 +69,7 @@ def _program(
         seen[:] = structure, [None if _is_array(leaf) else leaf for leaf in made]
         return [leaf for leaf in made if _is_array(leaf)]
 
-    with jax.enable_x64(False):
+    with jax.enable_x64(False), meshes_in_traces():
         program = jax.make_jaxpr(of_arrays)(*map(_narrowed, arrays))
     structure, others = seen
     return (

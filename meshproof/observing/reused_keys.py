@@ -11,6 +11,7 @@ import jax
 from jax.experimental.key_reuse import _core as checks
 
 from meshproof.observing.members import origin, state_and_metrics
+from meshproof.observing.meshes_in_traces import meshes_in_traces
 from meshproof.observing.other_states import with_typed_keys
 from meshproof.observing.subject import Subject
 
@@ -35,7 +36,8 @@ def reused_key(step: Callable[..., Any], state: Any, batch: Any) -> str:
     with jax.debug_key_reuse(True), warnings.catch_warnings(), patch.object(checks, "unknown_signature", hands_on):
         warnings.simplefilter("ignore")  # of keys without a type, which nobody but this asked for
         try:
-            jax.make_jaxpr(step)(state, batch)
+            with meshes_in_traces():
+                jax.make_jaxpr(step)(state, batch)
         except jax.errors.KeyReuseError as error:
             where = origin(error.__cause__) if isinstance(error.__cause__, Exception) else ""
             return str(error).splitlines()[0].rstrip(".:") + (f" ({where})" if where else "")

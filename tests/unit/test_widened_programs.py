@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from meshproof.observing.float64_trainers import Widened
@@ -131,9 +131,20 @@ class Counts:
         return state["parameters"]
 
 
-def test_a_trainer_that_writes_float32_trains_in_double():
+class SetsItsMesh(Counts):
+    """Each step sets its mesh, and constrains by it (picodo)."""
+
+    def train_step(self, state, batch):
+        """The same."""
+        with jax.set_mesh(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:1])):
+            x = jax.jit(lambda x: lax.with_sharding_constraint(x, P("data")))(batch["x"])
+            return super().train_step(state, {"x": x})
+
+
+@pytest.mark.parametrize("kind", [Counts, SetsItsMesh])
+def test_a_trainer_that_writes_float32_trains_in_double(kind):
     """By the same draws, step after step, and near its own run."""
-    trainer, batch = Counts(), {"x": ONES}
+    trainer, batch = kind(), {"x": ONES}
     state = trainer.load({"w": np.float32(0.3)})
     with jax.enable_x64(True):
         double = Widened(trainer)

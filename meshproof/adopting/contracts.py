@@ -75,7 +75,8 @@ def adopt(sight: Sight) -> Adoption:
 
 def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int, half: str | None) -> Budget:
     """Of both programs, where the step could be read; its products are those of so many microbatches, in each of so
-    many evaluations of the batch."""
+    many evaluations of the batch. What is looked up may stay where it lies: if fewer questions are left then, it does.
+    """
     if sight.step.unread:
         question = Question(
             "step", f"the compiled step cannot be read, so that nothing is promised: {sight.step.unread}"
@@ -91,7 +92,12 @@ def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int, half: 
         path: leaf.without(gathered(sight.step.moved, leaf, sight.mesh)) for path, leaf in layouts.parameters.items()
     }
     said = {path: in_use[path] for path in vectors} | dict(_said(layouts.parameters, sight.adapter.computed))
-    return judged(sight, layouts, in_use, said, parts, evaluations, half)
+    budget = judged(sight, layouts, in_use, said, parts, evaluations, half)
+    tables = {path: leaf for path in sight.step.tables if path not in said if (leaf := layouts.parameters[path]).axes}
+    if not budget.questions or not tables:
+        return budget
+    in_place = judged(sight, layouts, in_use, said | tables, parts, evaluations, half)
+    return in_place if len(in_place.questions) < len(budget.questions) else budget
 
 
 def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from meshproof.adopting.adapter import Adapter, AdoptError, spec_of, trimmed
 from meshproof.adopting.placement import placing
+from meshproof.adopting.traced import draws_bits, looked_up
 from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
@@ -81,7 +82,8 @@ class Read:
     """One compiled program.
 
     ``runs`` counts the products that a call runs, but for an optimizer's, and ``flops`` their operations; ``products``
-    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand.
+    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand,
+    ``tables`` the parameters that it looks up.
     """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
@@ -95,6 +97,7 @@ class Read:
     draws: bool = False
     unread: str = ""
     constraints: tuple[Constraint, ...] = ()
+    tables: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -221,15 +224,6 @@ def _with_placement(adapter: Adapter, strategy: Any) -> Adapter:
     )
 
 
-def _draws_bits(subject: Subject, member: str, state: Any) -> bool:
-    """Whether it draws, and not only splits keys, as a dropout of rate 0 leaves it. What cannot be traced may."""
-    try:
-        traced = str(jax.make_jaxpr(getattr(subject.strategy, member))(state, subject.batches[0]))
-    except Exception:
-        return True
-    return any(name in traced for name in ("random_bits", "random_gamma", "rng_bit_generator"))
-
-
 def _read(subject: Subject, member: str, state: Any) -> Read | None:
     if not subject.has(member) or not hasattr(getattr(subject.strategy, member), "lower"):
         return None
@@ -240,7 +234,7 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         raise AdoptError(f"{member} cannot be compiled: {type(error).__name__}: {error} ({origin(error)})") from error
     text, memory = compiled.as_text(), program_memory(compiled)
     source = lowered.as_text() if hasattr(lowered, "as_text") else ""
-    draws = bool(DRAWING.search(source)) and _draws_bits(subject, member, state)
+    draws = bool(DRAWING.search(source)) and draws_bits(subject, member, state)
     aliased = None if memory is None else memory.aliased
     try:
         moved = census_by_shape(text, subject.case.mesh)
@@ -252,7 +246,8 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         flops = flops_of_products(text, differentiated=bool(runs))
         transfers = host_transfers(text)
         runs, split = runs or products(text), constraints_of(source)
-        return Read(moved, narrow, transfers, aliased, runs, flops, kinds, recomputes, draws, constraints=split)
+        found_in = looked_up(subject, member, state)
+        return Read(moved, narrow, transfers, aliased, runs, flops, kinds, recomputes, draws, "", split, found_in)
     except HloError as error:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 

@@ -192,7 +192,7 @@ def _stray(
         over = set(axes)
         if lane in together:
             if operation != "reduce-scatter" and over <= theory.batch_axes - tokens:
-                how = "mixes, as mixup" if what == "examples" else "compares, as a contrastive loss"
+                how = "mixes or brings, as mixup" if what == "examples" else "compares, as a contrastive loss"
                 told = f"{operation} of {what} over {' and '.join(axes)}, which a loss {how} does"
                 questions.append(Question("step", f"{told}: intended?"))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import prod
 
 from meshproof.adopting.questions import Question, named, spelled
@@ -24,7 +25,7 @@ def reductions(
     """How often each gradient is reduced, and what must move where that contradicts the layouts.
 
     As many reductions of each gradient as there are ``parts``, or ``evaluations``, or both of these times each other
-    are theirs, and so they are with as many of each metric; also where some gradients are not reduced at all.
+    are theirs, also where some gradients are reduced more often or not at all; so they are with as many of each metric.
     """
     counts = {
         (shape, axis): (of, theory.times(of, axis, seen))
@@ -35,21 +36,20 @@ def reductions(
     times = {count for _, count in counts.values()} - {0}
     repetitions = 1
     scalars, once = (sum(each.tensors for each in of or () if each.lane[2] == "metrics") for of in (seen, forward))
-    if (
-        len(times) == 1
-        and (k := min(times)) > 1
-        and (k in (parts * evaluations, evaluations) or (k.denominator == 1 and scalars == k * once))
-    ):
+    k = min(times, default=Fraction(1))
+    whole = len(times) == 1 and k.denominator == 1 and scalars == k * once
+    if k > 1 and (whole or k in (parts * evaluations, evaluations)):
         how = f"once or once a microbatch in each of {evaluations} evaluations of the batch"
         if evaluations == 1:
             how = "taken for one a microbatch (one after them would do), or a pass"
-        told = f"every gradient is reduced {spelled(k)}, {how}"
+        told = f"every gradient is reduced {spelled(k)}{' or more' * (len(times) > 1)}, {how}"
         questions.append(Question("step", f"{told}: intended?"))
         repetitions = int(k)
     asked, promised, found = dict[str, list[str]](), dict[str, Shape](), seen
     for (shape, axis), (of, count) in counts.items():
         if promised.get(of[0].path, shape) != shape or count == repetitions > 1:
             continue
+        count /= repetitions
         shapes = set().union(*(gradient_shapes(weight, theory.mesh) for weight in of))
         own = [each for each in seen if each.lane[2] == "gradients" and each.shape in shapes]
         if count == 0 and all(prod(weight.shape) * weight.itemsize <= SCALARS for weight in of):

@@ -19,6 +19,9 @@ from meshproof.contract import Communication, Operation, Payload, spec_axes
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import SLICED
 
+WHOLE_NUMBERS = ("pred", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
+"""Types of a program that no activation has."""
+
 Moved = tuple[Collective, tuple[int, ...]]
 Shape = tuple[int, ...]
 
@@ -109,7 +112,8 @@ def shard_shapes(weight: Weight, over: set[str], mesh: Mapping[str, int], at_res
 def payload(
     entry: Collective, dimensions: Shape, of: list[Weight], mesh: Mapping[str, int], batch_axes: set[str]
 ) -> Payload:
-    """What a tensor is."""
+    """What a tensor is. Ids, labels and masks that are gathered over an axis of the batch are examples: there, where
+    parameters are stored in shards, activations do not move."""
     shape, over = key(dimensions), set(entry.axes)
     if entry.operation in ("all-reduce", "reduce-scatter"):
         may_be = entry.phase != "forward" or over <= batch_axes
@@ -118,7 +122,8 @@ def payload(
         return "metrics" if is_metric(shape, over, batch_axes) else "activations"
     if entry.operation == "all-gather" and any(shape in shard_shapes(weight, over, mesh) for weight in of):
         return "parameters"
-    return "activations"
+    stored = {axis for weight in of for axes in weight.rest for axis in axes}
+    return "examples" if entry.dtype in WHOLE_NUMBERS and over <= batch_axes & stored else "activations"
 
 
 def is_metric(shape: Shape, over: set[str], batch_axes: set[str]) -> bool:
@@ -138,6 +143,13 @@ def owners(
     if fitting or not over <= batch_axes:
         return fitting
     return [weight for weight in free if prod(shape) in {prod(each) for each in gradient_shapes(weight, mesh)}]
+
+
+def as_gradient(shape: Shape, of: list[Weight], mesh: Mapping[str, int]) -> Shape:
+    """The shape of a gradient of as many elements, where one of another shape is reduced, as where a trainer computes
+    with a kernel that it has reshaped (t5x); as it is where several have as many."""
+    found = {each for weight in of for each in gradient_shapes(weight, mesh) if prod(each) == prod(shape)}
+    return shape if shape in found or len(found) != 1 else found.pop()
 
 
 def gathered(moved: Iterable[Moved], leaf: Leaf, mesh: Mapping[str, int]) -> set[str]:
@@ -207,8 +219,10 @@ def sorted_out(
             told += " of groups of an axis's devices" * groups
             unsaid.append(f"{told}; both budgets are left out")
         else:
-            narrow = entry.widened == entry.bytes
-            found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors, narrow))
+            narrow, shape = entry.widened == entry.bytes, key(dimensions)
+            if what == "gradients":
+                shape = as_gradient(shape, owners(shape, set(over), of, mesh, batch_axes), mesh)
+            found.append(Seen((operation, entry.axes, what), shape, entry.bytes, entry.tensors, narrow))
     return found, [*dict.fromkeys(unsaid)]
 
 

@@ -250,8 +250,8 @@ def _incomplete(report: Report, other: Report, which: str) -> list[str]:
     reasons = [f"{_count(idle, 'test')} not exercised in the {which} run"] if idle else []
     if not report["run"]["finished"]:
         reasons.append(f"the {which} run did not finish")
-    if not report["cases"]:
-        reasons.append(f"the {which} run has no case")
+    if not (report["cases"] or report.get("operations") or report.get("programs")):
+        reasons.append(f"the {which} run has no case and no operation")
     return reasons
 
 

@@ -42,7 +42,8 @@ class Communication:
     ``axes`` may be in any order; groups of an axis's devices are a part of it, spelled as a census does: ``data:(2)4``
     for two groups of four devices of eight. ``bytes`` is the S of the ring formulas: the operand's for all-reduce,
     reduce-scatter, all-to-all and collective-permute, the result's for all-gather. ``payload`` is what moves:
-    "examples" are parts of a batch that a loss mixes with those of other devices, as mixup does; they have no gradient.
+    "examples" are parts of a batch that a loss mixes with those of other devices, as mixup does, or its ids, labels and
+    masks that are brought to them; they have no gradient.
     "metrics" are scalars, "statistics" those of a batch that `Strategy.auxiliary` averages, and in the backward pass
     their gradients, what is gathered for it or of it, or what an optimizer keeps beside moments, as preconditioners.
     ``dtype`` is that in which it moves, and ``bytes`` are counted in; where it is left out, either is open.

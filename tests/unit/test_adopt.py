@@ -1,6 +1,7 @@
 """What `meshproof adopt` infers and writes, part by part: patterns, parts of a state, payloads, source."""
 
 import ast
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import product
@@ -198,6 +199,15 @@ def test_groups_of_an_axis_exchange_activations_alone():
     assert not seen and "all-reduce over data:(1)2 moves 128 bytes, which no budget can say of groups of an" in said
     [seen], said = sorted_out([moved("all-gather", ("data:(1)2",), (7, 3))], [], MESH, {"data"}, set())
     assert seen.lane == ("all-gather", ("data:(1)2",), "activations") and not said
+
+
+def test_ids_are_examples_where_parameters_are_stored_in_shards():
+    """There activations do not move; elsewhere, as on the axis of a tensor, they may be a router's choices."""
+    of = weights({"kernel": Leaf((32, 8), 4, ("data",))}, None, {})
+    for axes, what in ((("data",), "examples"), (("model",), "activations")):
+        entry, shape = moved("all-gather", axes, (7, 3))
+        [seen], said = sorted_out([(replace(entry, dtype="s32"), shape)], of, MESH, {"data"}, set())
+        assert seen.lane == ("all-gather", axes, what) and not said
 
 
 def test_written_modules_are_python():

@@ -167,7 +167,7 @@ def lacking_a_case():
         (report(device_count=4), "the devices differ: device_count 8 against 4"),
         (lacking_a_case(), "1 fact of kind case in the old report only"),
         (report() | {"run": UNFINISHED}, "the new run did not finish"),
-        (report() | {"cases": [], "clauses": []}, "the new run has no case"),
+        (report() | {"cases": [], "clauses": []}, "the new run has no case and no operation"),
         (report() | {"clauses": []}, "4 facts of kind clause in the old report only"),
     ],
 )

@@ -67,10 +67,20 @@ def test_each_change_has_its_class(old, new, change, place):
 def test_equal_operations_are_the_same():
     """And one report that has none of them is a fact: new, or gone, which the verdict says."""
     assert compared([entry()], [entry()])[0] == []
+    garbage = [entry(forward=f"wrong: 3 of 64 differ: expected 4096.0, saw {saw}") for saw in ("nan", "-1.54e+36")]
+    assert compared(garbage[:1], garbage[1:])[0] == [], "memory that nobody wrote"
     [difference], _ = compared([], [entry()])
     assert difference.change == "new"
     [difference], outcome = compared([entry()], [])
     assert difference.change == "gone" and outcome == "cannot tell"
+
+
+def test_reports_of_operations_alone_are_compared():
+    """As `check -k operations` writes them."""
+    alone = copy.deepcopy(new_report()) | {"operations": [entry()], "cases": []}
+    assert "the old run has no case and no operation" not in compare(alone, copy.deepcopy(alone)).cannot_tell
+    bare = alone | {"operations": []}
+    assert "the new run has no case and no operation" in compare(alone, bare).cannot_tell
 
 
 def chatty(x):

@@ -93,7 +93,7 @@ def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int, half: 
     }
     said = {path: in_use[path] for path in vectors} | dict(_said(layouts.parameters, sight.adapter.computed))
     budget = judged(sight, layouts, in_use, said, parts, evaluations, half)
-    tables = {path: leaf for path in sight.step.tables if path not in said if (leaf := layouts.parameters[path]).axes}
+    tables = {path: leaf for path in sight.tables if path not in said if (leaf := layouts.parameters[path]).axes}
     if not budget.questions or not tables:
         return budget
     in_place = judged(sight, layouts, in_use, said | tables, parts, evaluations, half)

@@ -82,8 +82,7 @@ class Read:
     """One compiled program.
 
     ``runs`` counts the products that a call runs, but for an optimizer's, and ``flops`` their operations; ``products``
-    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand,
-    ``tables`` the parameters that it looks up.
+    are the types that those of its source multiply. ``constraints`` are the types of tensors that it splits by hand.
     """
 
     moved: tuple[tuple[Collective, tuple[int, ...]], ...]
@@ -97,12 +96,12 @@ class Read:
     draws: bool = False
     unread: str = ""
     constraints: tuple[Constraint, ...] = ()
-    tables: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Sight:
-    """Everything that was seen of a trainer. A part is ``None`` where it was not seen."""
+    """Everything that was seen of a trainer. A part is ``None`` where it was not seen. ``tables`` are parameters that a
+    step looks up."""
 
     adapter: Adapter
     parameters: dict[str, Leaf] | None
@@ -121,6 +120,7 @@ class Sight:
     displaced: tuple[str, ...]
     promotions: tuple[str, ...]
     device_dimension: bool
+    tables: frozenset[str]
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -158,6 +158,7 @@ def see(adapter: Adapter) -> Sight:
                 f"{len(arrays(state))} arrays of state, on the mesh {adapter.mesh}"
             )
         forward = _read(subject, "loss", state)
+        tables = looked_up(subject, state)
         gradients = observe_gradients(subject, state)
         training = observe_training(subject, state, initialisation.types)
     _refuse(training, gradients.values)
@@ -183,6 +184,7 @@ def see(adapter: Adapter) -> Sight:
         displaced=_told(start.batch.displaced),
         promotions=_told(gradients.promotions),
         held_whole=_held_whole(initialisation.held, layouts.parameters),
+        tables=tables,
         device_dimension=any(rank > host[path].ndim for path, rank in ranks.items() if path in host),
     )
 
@@ -246,8 +248,7 @@ def _read(subject: Subject, member: str, state: Any) -> Read | None:
         flops = flops_of_products(text, differentiated=bool(runs))
         transfers = host_transfers(text)
         runs, split = runs or products(text), constraints_of(source)
-        found_in = looked_up(subject, member, state)
-        return Read(moved, narrow, transfers, aliased, runs, flops, kinds, recomputes, draws, "", split, found_in)
+        return Read(moved, narrow, transfers, aliased, runs, flops, kinds, recomputes, draws, constraints=split)
     except HloError as error:
         return Read((), (), (), aliased, draws=draws, unread=str(error).splitlines()[0])
 

@@ -49,10 +49,10 @@ def _joined(each: list[Moved], of: list[Weight], mesh: Mapping[str, int]) -> Ite
     whole_layers = {layers: stacks for layers, stacks in counts.items() if layers > 1 and left % layers == 0}
     fitting = [layers for layers, stacks in whole_layers.items() if stacks <= left // layers <= PASSES * stacks]
     narrow = all(entry.widened == entry.bytes for entry, _ in each)
-    if not (fitting or own) and (parts := _in_parts(shape, first, of, mesh, left)):
+    if not (fitting or own) and len(known) == len(each) and (parts := _in_parts(shape, first, of, mesh, left)):
         for lead, tensors in parts.items():
-            bytes_ = size * tensors * prod(lead) // left
-            yield replace(first, tensors=tensors, bytes=bytes_, widened=bytes_ * narrow), (*lead, *shape)
+            share = size * tensors * prod(lead) // left
+            yield replace(first, tensors=tensors, bytes=share, widened=share * narrow), (*lead, *shape)
         return
     if len(counts) == 1 and not own:
         fitting = [*whole_layers]

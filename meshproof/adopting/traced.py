@@ -31,12 +31,12 @@ def draws_bits(subject: Subject, member: str, state: Any) -> bool:
     return any(name in traced for name in DRAWS)
 
 
-def looked_up(subject: Subject, member: str, state: Any) -> frozenset[str]:
-    """The parameters that a member indexes and does not multiply: tables, of which a device may own a part of each row
+def looked_up(subject: Subject, state: Any) -> frozenset[str]:
+    """The parameters that a step indexes and does not multiply: tables, of which a device may own a part of each row
     and bring what it finds to whom it belongs. None where it cannot be traced."""
 
     def traced(state: Any, batch: Any) -> Any:
-        return subject.strategy.parameters(state), getattr(subject.strategy, member)(state, batch)
+        return subject.strategy.parameters(state), subject.strategy.train_step(state, batch)
 
     try:
         with meshes_in_traces():

@@ -204,15 +204,16 @@ def sorted_out(
 ) -> tuple[list[Seen], list[str]]:
     """What moved by lane and shape, and sentences on what no budget can say. ``scattered``: axes of gradients.
 
-    Among groups of an axis's devices activations may be exchanged, for a line can name a part of an axis, and nothing
-    else: what is reduced there has several sums, and what is gathered is no whole parameter.
+    Among groups of an axis's devices activations and examples may be exchanged, for a line can name a part of an axis,
+    and nothing else: what is reduced there has several sums, and what is gathered is no whole parameter.
     """
     found, unsaid = [], []
     for entry, dimensions in moved:
         over = tuple(dict.fromkeys(axis.partition(":")[0] for axis in entry.axes))
         what = payload(replace(entry, axes=over), dimensions, of, mesh, batch_axes)
         operation = operation_of(entry, what, bool(scattered & set(over)))
-        groups = over != entry.axes and (what != "activations" or entry.operation in ("all-reduce", "reduce-scatter"))
+        sums = entry.operation in ("all-reduce", "reduce-scatter")
+        groups = over != entry.axes and (sums or what not in ("activations", "examples"))
         if operation is None or entry.bytes is None or entry.tensors is None or groups:
             amount = "an unknown number of" if entry.bytes is None else f"{entry.bytes:,}"
             told = f"{entry.operation} over {'×'.join(entry.axes)} moves {amount} bytes, which no budget can say"

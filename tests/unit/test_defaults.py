@@ -6,12 +6,14 @@ import warnings
 import flax
 import jax
 import numpy as np
+import optax
 import pytest
 from flax import linen, nnx
+from flax.training import common_utils
 from flax.training.train_state import TrainState
+from jax import lax, random
 from jax import numpy as jnp
-from jax import random
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshproof.observing import defaults
@@ -66,7 +68,7 @@ def test_a_planted_value_is_one_finding(monkeypatch):
     found = findings()
     draws.drawn.cache_clear()
     flipped = {"covariance_of_nothing", "covariance_of_one_row", "dropout_is_deterministic", "draws_permutation"}
-    assert found.keys() == flipped | {"empty_arrays"}
+    assert found.keys() == flipped | {"empty_arrays", "drawn_as_promised"}
     assert "saw [0, 1, 2, 3, 4, 5, 6, 7]" in found["draws_permutation"]
     assert "on flax " in found["dropout_is_deterministic"]
 
@@ -104,6 +106,30 @@ MADE = jax.make_array_from_callback
         (
             *(jnp, "argmax", lambda x, axis: jax.sharding.reshard(jnp.zeros(4, int), P(None))),
             r"answer of explicit_layouts on jax .*: argmax: expected \['a'\], saw \[None\]; one-hot: expected",
+        ),
+        (
+            *(lax, "pmin", lax.pmax),
+            r"answer of exchanged_by_hand on jax .*: pmin: expected True, saw False \(whether collectives in",
+        ),
+        (
+            *(random, "fold_in", lambda key, number: key),
+            "answer of drawn_as_promised on jax .*: fold_in of threefry2x32: expected True, saw False; fold_in of rbg",
+        ),
+        (
+            *(random, "normal", lambda key, shape, out_sharding: jnp.zeros(shape)),
+            "answer of drawn_in_shards on jax .*: expected .*, saw ",
+        ),
+        (
+            *(nnx, "get_named_sharding", lambda state, mesh: NamedSharding(mesh, P("a"))),
+            r"answer of shardings_by_names on flax .*: nnx: expected \['a', 'b'\], saw \['a', None\]",
+        ),
+        (
+            *(optax, "apply_updates", lambda parameters, updates: jax.tree.map(jnp.add, parameters, updates)),
+            r"answer of optimizer_types on optax .*: expected \['bfloat16', 'bfloat16', 'float32'\], saw \['float32'",
+        ),
+        (
+            *(common_utils, "shard", lambda x: x.reshape(-1, 8).T),
+            r"answer of rows_for_pmap on flax .*: expected \[\[0, 1\], \[2, 3\]\], saw \[\[0, 8\], \[1, 9\]\]",
         ),
         (
             *(random, "split", lambda key, num=2: jnp.broadcast_to(key, num)),
@@ -168,7 +194,12 @@ def test_under_the_mesh_of_a_trainer_the_rest_is_asked():
     """``jax.pmap`` raises there: that is the trainer's mesh, and no finding."""
     with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))):
         answers = probe_defaults(with_flax=True)
-    assert every_probe().keys() - answers.keys() == {"pmap_primitive", "pmap_shard", "rows_of_devices"}
+    assert every_probe().keys() - answers.keys() == {
+        "pmap_primitive",
+        "pmap_shard",
+        "rows_of_devices",
+        "exchanged_by_hand",
+    }
     assert flipped_defaults(versions() | {"defaults": answers}) == []
 
 

@@ -41,7 +41,7 @@ def test_what_is_looked_up_is_no_operand_of_a_product(loss, tables):
         gradients = jax.grad(lambda w: loss(w, batch["x"]).sum().astype(jnp.float32))(state["params"])
         return state | {"params": jax.tree.map(lambda w, g: w - g, state["params"], gradients)}, {}
 
-    assert looked_up(subject(update), "train_step", STATE) == tables
+    assert looked_up(subject(update), STATE) == tables
 
 
 def test_what_cannot_be_traced_has_no_tables_and_may_draw():
@@ -52,7 +52,7 @@ def test_what_cannot_be_traced_has_no_tables_and_may_draw():
 
     of = subject(asks)
     of.strategy.train_step = asks
-    assert looked_up(of, "train_step", STATE) == frozenset() and draws_bits(of, "train_step", STATE)
+    assert looked_up(of, STATE) == frozenset() and draws_bits(of, "train_step", STATE)
 
 
 @pytest.mark.parametrize("draws", [False, True])

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from meshproof.observing.defaults import draws, functions, promises, settings, sharding  # noqa: F401 - they make the probes
+from meshproof.observing.defaults import draws, exchanges, functions, promises, settings, sharding  # noqa: F401 - they make the probes
 from meshproof.observing.defaults.probe import PROBES, CannotAskError, Probe
 
 BROKEN = "Every release that was asked answers so: look for a report upstream before anything trains on this one"

@@ -145,13 +145,6 @@ def owners(
     return [weight for weight in free if prod(shape) in {prod(each) for each in gradient_shapes(weight, mesh)}]
 
 
-def as_gradient(shape: Shape, of: list[Weight], mesh: Mapping[str, int]) -> Shape:
-    """The shape of a gradient of as many elements, where one of another shape is reduced, as where a trainer computes
-    with a kernel that it has reshaped (t5x); as it is where several have as many."""
-    found = {each for weight in of for each in gradient_shapes(weight, mesh) if prod(each) == prod(shape)}
-    return shape if shape in found or len(found) != 1 else found.pop()
-
-
 def gathered(moved: Iterable[Moved], leaf: Leaf, mesh: Mapping[str, int]) -> set[str]:
     """The axes over which shards of a parameter's own shape are gathered, of those that split it."""
     weight = Weight("", leaf.shape, leaf.itemsize, *[by_dimension(leaf)] * 3)
@@ -220,11 +213,23 @@ def sorted_out(
             told += " of groups of an axis's devices" * groups
             unsaid.append(f"{told}; both budgets are left out")
         else:
-            narrow, shape = entry.widened == entry.bytes, key(dimensions)
-            if what == "gradients":
-                shape = as_gradient(shape, owners(shape, set(over), of, mesh, batch_axes), mesh)
-            found.append(Seen((operation, entry.axes, what), shape, entry.bytes, entry.tensors, narrow))
-    return found, [*dict.fromkeys(unsaid)]
+            narrow = entry.widened == entry.bytes
+            found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors, narrow))
+    return _as_gradients(found, of, mesh, batch_axes), [*dict.fromkeys(unsaid)]
+
+
+def _as_gradients(seen: list[Seen], of: list[Weight], mesh: Mapping[str, int], batch_axes: set[str]) -> list[Seen]:
+    """The same, where gradients of another shape have that of their parameter, as where a trainer computes with a
+    kernel that it has reshaped (t5x): of as many elements, if none of that parameter's own shape is seen."""
+    own = {each.shape for each in seen if each.lane[2] == "gradients"}
+
+    def shape_of(each: Seen) -> Shape:
+        owned = owners(each.shape, {axis.partition(":")[0] for axis in each.lane[1]}, of, mesh, batch_axes)
+        shapes = {shape for weight in owned for shape in gradient_shapes(weight, mesh)}
+        alike = {shape for shape in shapes if prod(shape) == prod(each.shape)}
+        return alike.pop() if each.shape not in alike and len(alike) == 1 and not alike & own else each.shape
+
+    return [replace(each, shape=shape_of(each)) if each.lane[2] == "gradients" else each for each in seen]
 
 
 def vectors(seen: Iterable[Seen], forward: Iterable[Seen]) -> list[Seen]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from meshproof.observing.draws import SWAPPED, rows_by_shard
+from meshproof.observing.draws import SWAPPED, row_dimension, rows_by_shard
 from meshproof.observing.members import loss_of, state_and_metrics
 from meshproof.observing.probes import place
 from meshproof.observing.seen import NotSupported
@@ -47,7 +47,7 @@ class Dealt:
 def dealt_alike(subject: Subject, one: OneDevice) -> OneDevice:
     """One device that takes its rows as the mesh deals them to microbatches, if the first loss tells that it does."""
     rows = rows_by_shard(subject)
-    if isinstance(rows, NotSupported):
+    if isinstance(rows, NotSupported) or row_dimension(subject):
         return one
     seen = loss_of(state_and_metrics(subject.strategy.train_step(subject.fresh(), subject.batches[0]))[1])
     for parts in range(1, rows.shape[1] + 1):

@@ -127,7 +127,7 @@ def _moved(subject: Subject, state: Any, at: np.ndarray) -> float:
     """The loss of the first batch with its rows at other places, and what the state has for each of them."""
     if subject.has("auxiliary"):
         state = with_rows(state, subject.strategy.auxiliary(state), at)
-    return _loss(subject, state, _taken(subject.host_batches[0], at))
+    return _loss(subject, state, _taken(subject, at))
 
 
 def _late(subject: Subject) -> tuple[float, ...]:
@@ -196,7 +196,7 @@ def ignored_shards(subject: Subject) -> tuple[int, ...] | NotSupported:
     for shard in range(len(rows)):
         at = rows.copy()
         at[shard] = rows[(shard + 1) % len(rows)]
-        other = _first(subject, _taken(batch, at.ravel()))
+        other = _first(subject, _taken(subject, at.ravel()))
         if same(usual, other):
             found.append(shard)
     return tuple(found)
@@ -227,18 +227,31 @@ def rows_by_shard(subject: Subject, least: int = 1) -> np.ndarray | NotSupported
     batch = subject.host_batches[0]
     if _may_hold_keys(batch):
         return HOLDS_KEYS
-    rows = len(next(iter(leaves(batch)))[1])
+    dimension = row_dimension(subject)
+    rows = np.shape(next(iter(leaves(batch)))[1])[dimension]
     held = next(iter(leaves(subject.batches[0])))[1]
-    own = held.sharding.shard_shape(held.shape) if isinstance(held, jax.Array) else (rows,)
-    shards = rows // (own[0] if len(held) == rows else own[0] * own[1])
+    own: tuple[int, ...] = (rows,)
+    if isinstance(held, jax.Array):
+        own = held.sharding.shard_shape(held.shape)[dimension:]
+    shards = rows // (own[0] if held.shape[dimension] == rows else own[0] * own[1])
     if shards < least or rows % shards:
         return NotSupported(f"the batch has {shards} shards of its {rows} rows")
     return np.arange(rows).reshape(shards, -1)
 
 
-def _taken(batch: Batch, rows: np.ndarray) -> Batch:
-    """The batch of these of its rows."""
-    return jax.tree.map(lambda field: np.asarray(field)[rows], dict(batch))
+def row_dimension(subject: Subject) -> int:
+    """The dimension of a batch's rows: 1 behind that of its microbatches, of which a device then has part of each."""
+    fields = [field for _, field in leaves(subject.batches[0])]
+    parts = subject.case.contract.microbatches
+    stacked = parts > 1 and all(isinstance(each, jax.Array) and each.ndim > 1 and len(each) == parts for each in fields)
+    own = (each.sharding.shard_shape(each.shape) for each in fields) if stacked else ()
+    return int(stacked and all(of[0] == parts and of[1] < each.shape[1] for of, each in zip(own, fields, strict=True)))
+
+
+def _taken(subject: Subject, rows: np.ndarray) -> Batch:
+    """The first batch of these of its rows."""
+    dimension = row_dimension(subject)
+    return jax.tree.map(lambda field: np.take(np.asarray(field), rows, dimension), dict(subject.host_batches[0]))
 
 
 def _later(subject: Subject) -> float | NotSupported:

@@ -16,6 +16,9 @@ from .derived import USES
 
 REDUCTIONS = ("all-reduce", "reduce-scatter")
 
+TIMES = {1: "", 2: ", twice,", 3: ", three times,"}
+"""How often a gradient is reduced that is that of several uses, as of a tied embedding."""
+
 MOST = 6
 """Small parameters that are tried together."""
 
@@ -110,9 +113,10 @@ def lacking(
     alike = [leaf.path for leaf in leaves if lacks == reduced_bytes(leaf, axes)]
     which = either(alike) or together(lacks, leaves, axes)
     whole = [
-        "×".join(other.lane[1])
+        "×".join(other.lane[1]) + TIMES[over_by(other) // lacks]
         for other in wrong
-        if other.lane[0] == "all-reduce" != operation and {*axes} <= {*other.lane[1]} and over_by(other) == lacks
+        if other.lane[0] == "all-reduce" != operation and {*axes} <= {*other.lane[1]}
+        if over_by(other) in (times * lacks for times in TIMES)
     ]
     if which and whole:
         return f"as much as the gradient of {which}, which is all-reduced over {whole[0]} and not scattered"

@@ -41,7 +41,8 @@ def test_leaves_of_one_size_cannot_be_told_apart():
 
 def test_a_gradient_that_is_summed_whole_is_not_missing():
     """Where an all-reduce has as much too many, it is told so; where it has not, nothing reduces it."""
-    for excess, words in ((1024, "which is all-reduced over data and not scattered"), (8, "which nothing reduces")):
+    told = {1024: "all-reduced over data and not scattered", 2048: "all-reduced over data, twice, and not scattered"}
+    for excess, words in [*((size, f"which is {how}") for size, how in told.items()), (8, "which nothing reduces")]:
         seen = [Collective("all-reduce", OVER, 1, 1, 4 + excess, "f32", "all-reduce", "other")]
         seen += [Collective("reduce-scatter", OVER, 1, 1, 2048, "f32", "reduce-scatter", "other")]
         budget = [Communication("all-reduce", OVER, "metrics", 4)]

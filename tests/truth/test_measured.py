@@ -44,12 +44,17 @@ def flat(trajectory):
     return dict(leaves({"gradients": trajectory.gradients} | steps))
 
 
-def both(optimizer, draws):
-    """The measured truth and the derived one, leaf by leaf: their numbers, and their deviations."""
+def both(optimizer, draws, made=False):
+    """The measured truth and the derived one, leaf by leaf: their numbers, and their deviations. The measured one is
+    by the trainer's own program, or by the trainer that it has ``made`` for float64."""
     strategy = Measured(single_device.PAGE, {"data": 1}, optimizer)
     start, batches = strategy.truth.initial_parameters(), list(strategy.batches(3))
     case = Case("own", strategy, {"data": 1}, "cpu")
     one = OneDevice(case, strategy.single_device("float32"), True, dict(leaves(start)), batches)
+    if made:
+        with jax.enable_x64(True):
+            one.in_double = one.of_float64()
+    assert isinstance(one.in_double, Alike if made else Widened)
     measured, derived = one.reference(one.training, draws), strategy.truth.train(start, batches)
     return [tuple(flat(getattr(each, what)) for each in (measured, derived)) for what in ("value", "rounding")]
 
@@ -68,11 +73,14 @@ def test_measured_truth_is_the_derived_one(optimizer):
 
 @pytest.mark.parametrize("optimizer", [Momentum(), Adam()], ids=["momentum", "adam"])
 def test_measured_deviations_are_near_the_derived_ones(optimizer):
-    """Between a half and two and a half times."""
-    [_, (deviations, bounds)] = both(optimizer, DRAWS)
-    judged = [path for path in bounds if not path.endswith("count")]
-    shares = [norm(np.asarray(deviations[path])) / norm(np.asarray(bounds[path])) for path in judged]
-    assert min(shares) > 0.5 and max(shares) < 2.5
+    """Between a half and two and a half times. By its own program less where constants are rounded, as Adam's are: in
+    float64 that has those of float32, which no rounding of its steps explains then."""
+    for made in (True, False):
+        [_, (deviations, bounds)] = both(optimizer, DRAWS, made)
+        judged = [path for path in bounds if not path.endswith("count")]
+        shares = [norm(np.asarray(deviations[path])) / norm(np.asarray(bounds[path])) for path in judged]
+        assert max(shares) < 2.5
+        assert min(shares) > 0.5 or (not made and isinstance(optimizer, Adam))
 
 
 def test_inputs_move_as_by_one_rounding():

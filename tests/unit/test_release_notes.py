@@ -49,8 +49,11 @@ def test_every_supported_release_is_listed():
 
 
 def test_every_known_change_is_named_or_of_a_release_that_was_not_read():
-    """An answer that changes between two listed releases stands in the notes of one, but for what never did."""
+    """An answer that changes between two listed releases stands in the notes of one, but for what never did. A promise
+    is asked from the release on that has what it asks for."""
     for name, probe in every_probe().items():
+        if probe.kind == "promise":
+            continue
         seen = {line.since for _, line in LINES if line.probe == name}
         for release in read_notes():
             if release.package == probe.package and probe.expected(release.before) not in (

@@ -11,8 +11,6 @@ import jax
 import numpy as np
 import optax
 from flax import linen, nnx
-from flax.training import common_utils
-from flax.training.train_state import TrainState
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
@@ -137,6 +135,8 @@ def split_streams() -> list[int]:
 @probe("flax", (">=0.10.0", [1, 0.5]), kind="promise")
 def train_state() -> list[float]:
     """step of Linen's ``TrainState`` after one, and what is left of a parameter of 1"""
+    from flax.training.train_state import TrainState
+
     made = TrainState.create(apply_fn=None, params={"w": np.float32(1)}, tx=optax.sgd(0.5))
     done = made.apply_gradients(grads={"w": np.float32(1)})
     return [int(done.step), float(done.params["w"])]
@@ -188,6 +188,8 @@ def computed_in() -> dict[str, str]:
 @probe("flax", (">=0.10.0", [[0, 1], [2, 3]]), kind="promise")
 def rows_for_pmap() -> list[list[int]]:
     """rows of the first two devices of ``flax.training.common_utils.shard``"""
+    from flax.training import common_utils
+
     count = jax.local_device_count()
     if count < 2:
         raise CannotAskError("one device")

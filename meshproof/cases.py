@@ -216,7 +216,10 @@ def _odd_values(strategy: Any) -> Iterator[str]:
     if contract is not None and not isinstance(contract, Contract):
         yield f"contract is {contract!r}; expected a meshproof.contract.Contract, or none at all"
         return
-    if contract and (unknown := sorted(axis for axis in {*contract.axes()} if not is_axis(axis, mesh))):
+    if contract is None:
+        return
+    named = {*contract.axes()} - mesh.keys() | {axis for axis in contract.axes_of_lines() if not is_axis(axis, mesh)}
+    if unknown := sorted(named):
         yield f"the contract names the axes {', '.join(unknown)}, but the axes of the mesh are {', '.join(mesh)}"
 
 

@@ -187,10 +187,13 @@ class Contract:
         return next((kind for pattern, kind in self.memory.items() if fnmatchcase(f"{part}/{path}", pattern)), None)
 
     def axes(self) -> Iterator[str]:
-        """Every mesh axis that the contract names, with repetitions."""
+        """Every mesh axis that its layouts name, with repetitions."""
         for part in get_args(Part):
             for spec in (getattr(self, part) or {}).values():
                 yield from spec_axes(spec)
+
+    def axes_of_lines(self) -> Iterator[str]:
+        """Every mesh axis that its budgets name, or part of one, with repetitions."""
         for line in (*(self.forward or ()), *(self.step or ())):
             yield from line.axes
 

@@ -2,7 +2,7 @@
 
 from jax.sharding import PartitionSpec
 
-from meshproof.contract import Contract
+from meshproof.contract import Communication, Contract
 from tests.implementations.minimal import Trainer
 
 
@@ -11,6 +11,11 @@ def odd(**members):
     trainer = Trainer()
     vars(trainer).update(members)
     return trainer
+
+
+def line(axis):
+    """Of a budget, over an axis or a part of it."""
+    return Communication("all-gather", (axis,), "activations", 4)
 
 
 class Breaking(Trainer):
@@ -30,5 +35,7 @@ def strategies():
         odd(mesh_axes=[("data", 1)]),
         odd(contract={}),
         odd(contract=Contract(parameters={"*": PartitionSpec("model")})),
+        odd(mesh_axes={"data": 8}, contract=Contract({"*": PartitionSpec("data:(1)2")}, step=(line("data:(1)2"),))),
+        odd(mesh_axes={"data": 8}, contract=Contract(step=(line("data:(1)3"), line("data:(2)2")))),
         Breaking(),
     ]

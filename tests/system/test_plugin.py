@@ -47,6 +47,8 @@ def assert_refused(run, *words):
                 "strategy minimal: mesh_axes is [('data', 1)]; expected a dict from axis name to size",
                 "strategy minimal: contract is {}; expected a meshproof.contract.Contract, or none at all",
                 "the contract names the axes model, but the axes of the mesh are data",
+                "the contract names the axes data:(1)2, but the axes of the mesh are data",
+                "the contract names the axes data:(1)3, but the axes of the mesh are data",
                 "its contract raised ValueError: Contract.compute_dtype is 'float8_e4m3fn'; expected one of",
             ],
         ),

@@ -38,13 +38,14 @@ from meshproof.measures.traffic import between_examples, metrics_allowed, norms_
 @dataclass(frozen=True)
 class Budget:
     """What is promised of what moves, and what is asked. Each gradient is reduced as often as there are
-    ``repetitions``."""
+    ``repetitions``. ``has_no_owner``: more of gradients is reduced than the parameters have."""
 
     forward: tuple[Communication, ...] | None
     step: tuple[Communication, ...] | None
     computed: dict[str, PartitionSpec] | None
     repetitions: int
     questions: tuple[Question, ...]
+    has_no_owner: bool = False
 
 
 def judged(
@@ -104,12 +105,15 @@ def judged(
     norms = norms_allowed(((leaf.shape, leaf.spec) for leaf in layouts.parameters.values()), batch_axes)
     if metrics > metrics_allowed(first, 2 + sight.step.rematerialises, repetitions, norms):
         questions.append(Question("step", f"{metrics:,} bytes of metrics are reduced in a step: intended?"))
+    reduced = sum(each.bytes for each in seen if each.lane[2] == "gradients")
+    owed = repetitions * sum(each.bytes for weight in of for each in theory.in_theory(weight))
     return Budget(
         forward=None if forward is None else lines(forward, half),
         step=lines(seen, half),
         computed=_computed(layouts.parameters, in_use, said, batch_axes, seen),
         repetitions=repetitions,
         questions=tuple(questions),
+        has_no_owner=reduced > owed,
     )
 
 

@@ -75,7 +75,8 @@ def adopt(sight: Sight) -> Adoption:
 
 def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int, half: str | None) -> Budget:
     """Of both programs, where the step could be read; its products are those of so many microbatches, in each of so
-    many evaluations of the batch. What is looked up may stay where it lies: if fewer questions are left then, it does.
+    many evaluations of the batch. What is looked up may stay where it lies: if fewer questions are left then, and no
+    gradient without a parameter, it does.
     """
     if sight.step.unread:
         question = Question(
@@ -97,7 +98,8 @@ def _budget(sight: Sight, layouts: Layouts, parts: int, evaluations: int, half: 
     if not budget.questions or not tables:
         return budget
     in_place = judged(sight, layouts, in_use, said | tables, parts, evaluations, half)
-    return in_place if len(in_place.questions) < len(budget.questions) else budget
+    fewer = len(in_place.questions) < len(budget.questions)
+    return in_place if fewer and not in_place.has_no_owner else budget
 
 
 def _said(parameters: Mapping[str, Leaf], computed: Mapping[str, PartitionSpec]) -> Iterator[tuple[str, Leaf]]:

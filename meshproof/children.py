@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,12 @@ may compile for minutes."""
 
 GRACE: Final = 10.0
 """Seconds in which a process must have printed its stack, or must be gone once it is killed."""
+
+PRINTING = 2.0
+"""Seconds in which one of many must have printed it, before the next one is told."""
+
+OVER: Final = "ZX"
+"""The states of a process that has ended and was not reaped."""
 
 TRACEBACK: Final = ("-X", "faulthandler")
 """What Python is started with so that it prints its stack on SIGABRT."""
@@ -111,6 +118,41 @@ def abort(process: subprocess.Popen[bytes]) -> str:
     for number in (signal.SIGABRT, signal.SIGCONT):
         os.kill(process.pid, number)
     return stopped
+
+
+def abort_group(process: subprocess.Popen[bytes]) -> None:
+    """Have each process of a group print its stack and end, one after the other, so that no two print at once.
+
+    The one that leads it is last, and held meanwhile: it would end the others. Where the system does not tell whose
+    group is whose, all are told at once.
+    """
+    members = list(others_in_group(process.pid))
+    if not members:
+        os.killpg(process.pid, signal.SIGABRT)
+        return
+    os.kill(process.pid, signal.SIGSTOP)
+    for number in members:
+        until = monotonic() + PRINTING
+        with suppress(OSError):
+            for each in (signal.SIGABRT, signal.SIGCONT):
+                os.kill(number, each)
+            while stat(number)[0] not in OVER and monotonic() < until:
+                sleep(0.02)
+    abort(process)
+
+
+def others_in_group(leader: int) -> Iterator[int]:
+    """Who runs in a process group beside the one that leads it, as far as ``/proc`` tells."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            if (number := int(path.name)) != leader and int(stat(number)[2]) == leader:
+                yield number
+
+
+def stat(number: int) -> list[str]:
+    """What ``/proc`` tells of a process behind its name, which may hold anything: the state first."""
+    told = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+    return told.rpartition(")")[2].split()
 
 
 def stopped_by(process: subprocess.Popen[bytes]) -> str:

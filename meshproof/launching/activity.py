@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from meshproof.children import OVER, stat
+
 EVERY = 1.0
 """Seconds between two looks."""
 
@@ -19,9 +21,6 @@ WINDOW = 4
 
 IDLE = 0.1
 """The part of one processor below which a process only waits. JAX's own threads take 0.01 of one."""
-
-OVER = "ZX"
-"""The states of a process that has ended and was not reaped."""
 
 UNITS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -80,20 +79,15 @@ def sessions() -> Iterator[tuple[int, list[str]]]:
     """The leader of each process's session, and what stands behind its name in ``/proc/ID/stat``."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
-            fields = stat(path)
+            fields = stat(int(path.parent.name))
             yield int(fields[3]), fields
-
-
-def stat(path: Path) -> list[str]:
-    """Its fields behind the name, which may hold anything: the state first."""
-    return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def is_alive(process: int) -> bool:
     """Whether a process runs, by its id: one that has ended and was not reaped does not, where there is ``/proc``."""
     try:
         if Path("/proc/self").exists():
-            return stat(Path(f"/proc/{process}/stat"))[0] not in OVER
+            return stat(process)[0] not in OVER
         os.kill(process, 0)
     except OSError:
         return False

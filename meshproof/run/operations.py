@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from meshproof.cases import REFERENCE
+from meshproof.files import unfillable
 from meshproof.judging.judge import Judge
 from meshproof.judging.records import LISTED, subject_of
 from meshproof.observing.seen import Failed, Seen
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = config.getoption("reproducers")
     if folder:
         held = next(at for at in (Path(folder).absolute(), *Path(folder).absolute().parents) if at.exists())
-        if not (held.is_dir() and os.access(held, os.W_OK)):
+        if unfillable(held):
             raise pytest.UsageError(f"--reproducers {folder}: expected a folder in which files can be written")
     try:
         config.pluginmanager.register(Operations(conformance, chosen_table(config)), NAME)

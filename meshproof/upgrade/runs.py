@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, end, ended, lines, stack, start
+from meshproof.children import CASE_TIMEOUT, GRACE, TRACEBACK, abort_group, end, ended, lines, stack, start
 from meshproof.environments import Environment, cache_folder
 from meshproof.installation import CHECK, import_path
 from meshproof.report.document import ReportError, read_report
@@ -64,8 +65,10 @@ def run_suites(
                 say(int(found[1]))
         ended(process, GRACE)
     except TimeoutError as error:
-        os.killpg(process.pid, signal.SIGABRT)  # its workers are in its group
+        aborting = Thread(target=abort_group, args=[process])  # its workers are in its group
+        aborting.start()  # and print more than a pipe holds
         _, *dumps = rest(process).split("Fatal Python error")
+        aborting.join()
         stood = "\n".join([*last, *(line for dump in dumps for line in stack(dump))])
         raise RunError(f"{environment.python}: the suites printed nothing for {patience:g} s:\n{stood}") from error
     except KeyboardInterrupt:

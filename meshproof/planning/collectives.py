@@ -34,9 +34,23 @@ def all_reduce_seconds(
     return 2 * all_gather_seconds(size, bandwidth, axes, devices, latency)
 
 
-def all_to_all_seconds(size: float, bandwidth: float, axes: int = 1, both_ways: bool = True) -> float:
-    """A quarter of an all-gather on a ring that sends both ways, half of it on one that sends one way."""
-    return all_gather_seconds(size, bandwidth, axes) / (4 if both_ways else 2)
+def all_to_all_seconds(
+    size: float,
+    bandwidth: float,
+    axes: int = 1,
+    both_ways: bool = True,
+    devices: float | None = None,
+    latency: float = 0.0,
+) -> float:
+    """A quarter of an all-gather on a ring that sends both ways, half of it on one that sends one way.
+
+    Both ways that holds of any even number of ``devices``: the more there are, the less goes to each of them. The
+    farthest is half the ring away; one way, all of it but one hop.
+    """
+    if not both_ways:
+        hops = latency * (devices - 1) if devices else 0.0
+        return max(hops, all_gather_seconds(size, bandwidth, axes, devices) / 2)
+    return max(latency * ring_hops(devices or 0), all_gather_seconds(size, bandwidth, axes) / 4)
 
 
 def send_seconds(size: float, bandwidth: float, hops: float = 1, latency: float = 0.0) -> float:

@@ -50,6 +50,20 @@ def data_parallel(B: float, D: float, F: float, X: float, flops: float, bandwidt
     return Times(8 * B * D * F / (X * flops), 8 * D * F / (bandwidth * axes))
 
 
+def data_parallel_efficiency(
+    tokens: float, devices: float, flops: float, bandwidth: float, axes: int = 1, overlaps: bool = True
+) -> float:
+    """Throughput of so many devices over as many times that of one, at so many ``tokens`` on each: up to 1.
+
+    A step is 12BDF/(XC) of products, two thirds of them in the backward pass, behind which the all-reduce of gradients
+    hides: 8DF/W · (n − 1)/n. The source's own terms, with the ring of "Sharded matrices".
+    """
+    products = 12 * tokens / flops
+    comms = 8 / (bandwidth * axes) * (devices - 1) / devices
+    hidden = min(comms, products * 2 / 3) if overlaps else 0.0
+    return products / (products + comms - hidden)
+
+
 def fsdp(B: float, D: float, F: float, X: float, flops: float, bandwidth: float, axes: int = 1) -> Times:
     """A layer's forward pass: 4BDF/(XC) of products, and 4DF/W for the all-gather of its parameters.
 

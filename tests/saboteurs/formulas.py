@@ -87,7 +87,13 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "all_to_all_as_a_gather": (
         "collectives.all_to_all_seconds",
-        lambda size, bandwidth, axes=1, both_ways=True: size / bandwidth,
+        lambda size, bandwidth, axes=1, both_ways=True, devices=None, latency=0.0: size / bandwidth,
+    ),
+    "all_reduce_hides_behind_all_products": (
+        "rooflines.data_parallel_efficiency",
+        lambda tokens, devices, flops, bandwidth, axes=1, overlaps=True: min(
+            1.0, 12 * tokens / flops / (8 / bandwidth / axes * (devices - 1) / devices)
+        ),
     ),
     "no_latency": ("collectives.send_seconds", lambda size, bandwidth, hops=1, latency=0.0: size / bandwidth),
     "latency_in_milliseconds": (

@@ -21,6 +21,17 @@ def test_data_parallelism_is_bound_where_its_bound_is(law, axes):
     assert law(128 * tokens, D, F, 64, C, W, axes).ratio == pytest.approx(2)
 
 
+@pytest.mark.parametrize(("tokens", "efficient"), [(2, 1.0), (1, 1.0), (0.5, 0.6)])
+def test_data_parallelism_is_efficient_while_its_reduction_hides(tokens, efficient):
+    """Of very many devices with C/W tokens each all hides; with half of it 1.5 / (1.5 + 2 − 1) of the time is left."""
+    bound = tokens * rooflines.tokens_per_chip(C, W)
+    assert rooflines.data_parallel_efficiency(bound, 1e9, C, W) == pytest.approx(efficient)
+    backward = rooflines.data_parallel(bound * 1e9, D, F, 1e9, C, W)
+    alone = 1.5 * backward.math / (1.5 * backward.math + backward.comms)
+    assert rooflines.data_parallel_efficiency(bound, 1e9, C, W, overlaps=False) == pytest.approx(alone)
+    assert rooflines.data_parallel_efficiency(bound, 1, C, W, overlaps=False) == 1
+
+
 @pytest.mark.parametrize("axes", [1, 2])
 def test_tensors_are_bound_where_their_bound_is(axes):
     """At Y = axes·F/α, whatever the batch; F = Y·α/axes is the same."""
@@ -48,6 +59,20 @@ def test_mixed_is_each_of_its_parts_alone():
     activations = 4 * B * D / (64 * W)
     assert mixed.comms - activations == pytest.approx(rooflines.fsdp(B, D, F, 64, C, W).comms)
     assert mixed.math == pytest.approx(rooflines.fsdp(B, D, F, 64, C, W).math)
+
+
+@pytest.mark.parametrize(("devices", "both_ways"), [(8, True), (16, True), (8, False), (16, False)])
+def test_an_exchange_loads_each_link_of_a_ring_as_its_formula_says(devices, both_ways):
+    """Counted message by message: each device sends 1/n² of the tensor to each other, the shorter way where it may."""
+    size, load = 1e9, 0.0
+    for hops in range(1, devices):
+        shorter = min(hops, devices - hops) if both_ways else hops
+        load += size / devices**2 * shorter / (2 if both_ways else 1)
+    seconds = load / (W / 2) if both_ways else load / W
+    found = collectives.all_to_all_seconds(size, W, both_ways=both_ways, devices=devices)
+    assert found == pytest.approx(seconds)
+    farthest = devices / 2 if both_ways else devices - 1
+    assert collectives.all_to_all_seconds(1, W, both_ways=both_ways, devices=devices, latency=1e-6) == pytest.approx(farthest * 1e-6)
 
 
 def test_times_are_bounds():

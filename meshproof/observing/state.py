@@ -57,13 +57,18 @@ def is_variable(node: Any) -> bool:
 def annotated(state: Any, mesh: Mesh) -> tuple[LeafLayout, ...]:
     """Every array that Flax's metadata says is split over mesh axes, with that as its declared layout.
 
-    Under any key that begins as a key for it has in any version of NNX, heeded or not; by mesh axes, not logical names.
+    Under any key that begins as a key for it has in any version of NNX, heeded or not; by mesh axes, or by logical
+    names that the variable's own ``sharding_rules`` map to them.
     """
     flat, _ = jax.tree_util.tree_flatten_with_path(state, is_leaf=is_variable)
     found: dict[str, tuple[jax.Array, PartitionSpec]] = {}
     for path, variable in flat:
-        for key, value in (variable.get_metadata() if is_variable(variable) else {}).items():
-            spec = PartitionSpec(*value) if isinstance(value, tuple) else getattr(value, "spec", value)
+        metadata = dict(variable.get_metadata()) if is_variable(variable) else {}
+        rules = dict(metadata.pop("sharding_rules", None) or ())
+        for key, value in metadata.items():
+            spec = getattr(value, "spec", value)
+            if isinstance(value, tuple):
+                spec = PartitionSpec(*(rules.get(name, name) for name in value))
             if key.startswith(("sharding", "out_sharding")) and isinstance(spec, PartitionSpec):
                 axes = set(spec_axes(spec))
                 if axes and axes <= set(mesh.axis_names):

@@ -11,7 +11,7 @@ from reference_impl.forms.evaluated import EvaluatedForm
 from reference_impl.forms.explicit import Explicit
 from reference_impl.forms.hybrid import Hybrid, NnxHybrid
 from reference_impl.forms.manual import Manual
-from reference_impl.forms.nnx_form import NnxForm, VariablesForm
+from reference_impl.forms.nnx_form import NnxForm, RulesForm, VariablesForm
 from reference_impl.models.mlp import MLP
 from reference_impl.models.mlp_columns import ColumnMLP
 from reference_impl.strategies import (
@@ -88,6 +88,7 @@ def cases() -> Iterator[Form]:
         if page.optimizer == page.parameters or NNX_OPTIMIZER_SHARDING:
             yield NnxForm(page, axes, Momentum())
     yield VariablesForm(fsdp.PAGE, DATA, Momentum(), variant="out_sharding")
+    yield RulesForm(fsdp_tensor_parallel.PAGE, WIDE, Momentum(), variant="sharding_rules")
     for hybrid in (Hybrid, NnxHybrid):
         yield hybrid(hsdp.PAGE, HYBRID, Momentum())
     for page, axes in EXPLICIT:

@@ -214,6 +214,16 @@ class VariablesForm(NnxForm):
     modules = MODULES | {mlp.MLP: mlp_nnx.VariablesMLP}
 
 
+class RulesForm(NnxForm):
+    """Annotated with logical axes, each initializer with its own ``sharding_rules``, which map them to the mesh."""
+
+    modules = MODULES | {mlp.MLP: mlp_nnx.RulesMLP}
+
+    def resolve(self, table: Iterable[Rule]) -> Tree:
+        """By the variables' own rules, with none in the context."""
+        return self.by_rules(settle(table, self.network.axes), ())
+
+
 def declare_optimizer_sharding(model: nnx.Module, specs: dict[str, PartitionSpec]) -> None:
     """Annotate parameters whose optimizer state is sharded differently from them (flax ≥ 0.12.7; older ignore it)."""
     for path, parameter in nnx.iter_graph(model):

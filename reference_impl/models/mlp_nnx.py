@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from meshproof.contract import leaves
 from reference_impl.mapping import Mapping
 from reference_impl.models import mlp
 from reference_impl.models.layout import Layout
@@ -26,16 +27,15 @@ class MLP(nnx.Module):
             specs = (None if storage is None else tuple(storage.spec(axes[part])) for part in ("kernel", "bias"))
             setattr(self, name, self.layer(d, f, *specs, rngs=rngs))
 
-    @staticmethod
-    def layer(d: int, f: int, kernel: Spec | None, bias: Spec | None, *, rngs: nnx.Rngs) -> nnx.Module:
-        """A layer whose initializers annotate, where there is a spec."""
-
-        def annotated(initializer: Any, spec: Spec | None) -> Any:
-            return initializer if spec is None else nnx.with_partitioning(initializer, spec)
-
-        kernel_init = annotated(nnx.initializers.lecun_uniform(), kernel)
-        bias_init = annotated(nnx.initializers.zeros_init(), bias)
+    def layer(self, d: int, f: int, kernel: Spec | None, bias: Spec | None, *, rngs: nnx.Rngs) -> nnx.Module:
+        """A layer whose initializers annotate."""
+        kernel_init = self.annotated(nnx.initializers.lecun_uniform(), kernel)
+        bias_init = self.annotated(nnx.initializers.zeros_init(), bias)
         return nnx.Linear(d, f, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
+
+    def annotated(self, initializer: Any, spec: Spec | None) -> Any:
+        """An initializer with its partitioning, if there is one."""
+        return initializer if spec is None else nnx.with_partitioning(initializer, spec)
 
     def __call__(self, x_BxD: jax.Array, layout: Layout) -> jax.Array:
         """Logits (B, C)."""
@@ -63,3 +63,20 @@ class VariablesMLP(MLP):
     """The same MLP of layers written by hand."""
 
     layer = Affine
+
+
+class RulesMLP(MLP):
+    """The same MLP with its own rules: initializers annotated with logical axes and, as ``sharding_rules``, the mesh
+    axes that split each of these, or ``None``.
+
+    ``nnx.with_partitioning`` is ``nnx.with_metadata`` with the key that this version of Flax reads axes from.
+    """
+
+    def __init__(self, description: mlp.MLP, storage: Mapping, *, rngs: nnx.Rngs) -> None:
+        names = sorted({axis for _, axes in leaves(description.axes) for axis in axes})
+        self.rules = tuple((name, *storage.spec((name,))) for name in names)
+        super().__init__(description, Mapping(**{name: name for name in names}), rngs=rngs)
+
+    def annotated(self, initializer: Any, spec: Spec | None) -> Any:
+        """With its rules."""
+        return nnx.with_partitioning(initializer, spec, sharding_rules=self.rules)

@@ -198,6 +198,19 @@ class Inert(NnxForm):
         return model
 
 
+class RulesComeLate(NnxForm):
+    """Annotated with a logical axis and the rule for it, once the arrays are there."""
+
+    def create_model(self, key: Any) -> Any:
+        """They are whole until a step lays them out."""
+        unannotated = replace(self.page, parameters=Mapping())
+        model = NnxForm(unannotated, self.mesh_axes, self.optimizer).create_model(key)
+        for path, parameter in nnx.iter_graph(model):
+            if path[-1:] == ("kernel",):
+                parameter.set_metadata(out_sharding=("rows",), sharding_rules=(("rows", "data"),))
+        return model
+
+
 class FirstRuleWins(JaxForm):
     """Rules of which the second to claim a mesh axis is dropped, without a word."""
 
@@ -272,3 +285,4 @@ plant("unmapped_is_whole", UnmappedIsWhole, fsdp.PAGE, DATA, "SHD-10")
 plant("resolved_by_the_context", ResolvesByTheContext, fsdp.PAGE, DATA, "SHD-10")
 plant("resolved_once", ResolvedOnce, fsdp.PAGE, DATA, "SHD-10")
 plant("inert_annotation", Inert, fsdp.PAGE, DATA, "SHD-6", "SHD-1")
+plant("rules_come_late", RulesComeLate, fsdp.PAGE, DATA, "SHD-1", "SHD-6")

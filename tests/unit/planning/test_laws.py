@@ -72,7 +72,9 @@ def test_an_exchange_loads_each_link_of_a_ring_as_its_formula_says(devices, both
     found = collectives.all_to_all_seconds(size, W, both_ways=both_ways, devices=devices)
     assert found == pytest.approx(seconds)
     farthest = devices / 2 if both_ways else devices - 1
-    assert collectives.all_to_all_seconds(1, W, both_ways=both_ways, devices=devices, latency=1e-6) == pytest.approx(farthest * 1e-6)
+    assert collectives.all_to_all_seconds(1, W, both_ways=both_ways, devices=devices, latency=1e-6) == pytest.approx(
+        farthest * 1e-6
+    )
 
 
 def test_times_are_bounds():

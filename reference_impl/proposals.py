@@ -52,6 +52,9 @@ OPTIMIZERS: dict[str, Optimizer] = {"adam": Adam(), "momentum": Momentum()}
 PRECISIONS = ("mixed", "float32")
 NEEDED = ("layers", "d_model", "d_ff", "heads", "vocabulary", "length")
 
+ASKED = {"vocabulary": "vocab", "length": "sequence"}
+"""What `meshproof plan` calls a size otherwise."""
+
 NEAR = 0.05
 """The share by which a layer's parameters may differ from the proposal's before another width is sought."""
 
@@ -65,7 +68,8 @@ WIDTH = 8
 def proposed(proposal: Proposal) -> Form:
     """The strategy. Raises ``LookupError`` where the book has none, naming those it has."""
     if unknown := [size for size in NEEDED if not getattr(proposal, size)]:
-        raise LookupError(f"a GPT needs its {', '.join(unknown)}")
+        asked = " ".join(f"--{ASKED.get(size, size.replace('_', '-'))}" for size in unknown)
+        raise LookupError(f"a GPT needs its {', '.join(unknown)}: give {asked}")
     if proposal.strategy not in PAGES:
         raise LookupError(f"the book builds of a plan {', '.join(PAGES)}")
     options: dict[str, tuple[str, Mapping[str, Any] | tuple[str, ...]]] = {

@@ -85,6 +85,8 @@ def decision_path(question: Question, plans: Sequence[Plan]) -> Iterator[str]:
         )
         if model.is_stack and tokens < needed:
             yield mixed(question)
+        if tokens >= needed:
+            yield from (waits_for_hops(plan) for plan in plans_of("data parallel", plans) if plan.bound)
     if question.fits(plans[0]):
         best, alone_by_fsdp = plans[0], [plan for plan in plans_of("FSDP", plans) if question.fits(plan)]
         others = [f" (FSDP alone {duration(plan.seconds)})" for plan in alone_by_fsdp if plan is not best]
@@ -92,6 +94,16 @@ def decision_path(question: Question, plans: Sequence[Plan]) -> Iterator[str]:
             f"So: {best.layout.name}, mesh {best.layout.spelled}{steps(best)}, {duration(best.seconds)} a step"
             f"{''.join(others)}."
         )
+
+
+def waits_for_hops(plan: Plan) -> str:
+    """A plan whose bytes hide, and which waits all the same: for the latency of its ring."""
+    [line] = plan.traffic
+    return (
+        f"Do its hops hide, too? No: products take {duration(plan.math)}, what moves {duration(line.seconds)} in a "
+        f"ring of {plan.layout.data:,} devices, of which its {size(line.bytes)} at {size(line.way.bandwidth)}/s are "
+        f"{duration(line.bytes / line.way.bandwidth / line.way.axes)}."
+    )
 
 
 def mixed(question: Question) -> str:
@@ -178,9 +190,11 @@ def slow_network(plan: Plan) -> str:
     [line] = plan.traffic
     if not (line.way.network and plan.bound):
         return ""
+    by_bytes = line.bytes / line.way.bandwidth / line.way.axes
+    hops = ", most of it the latency of hops" if line.seconds > 2 * by_bytes else ""
     return (
         f"FSDP over {plan.layout.data:,} devices leaves the links: {size(line.bytes)} a step at "
-        f"{size(line.way.bandwidth)}/s take {duration(line.seconds)}, products {duration(plan.math)}. HSDP keeps "
+        f"{size(line.way.bandwidth)}/s take {duration(line.seconds)}{hops}, products {duration(plan.math)}. HSDP keeps "
         f"parameters within what is linked, and sends gradients once."
     )
 

@@ -19,6 +19,7 @@ from meshproof.planning.arrays import (
 )
 from meshproof.planning.costs import Memory, Plan, plan_of
 from meshproof.planning.lanes import Lane, lanes_of
+from meshproof.planning.largest import largest
 from meshproof.planning.layouts import Layout
 from meshproof.planning.memory import FLOAT32, Precision
 from meshproof.planning.models import Model, PlanError
@@ -77,7 +78,8 @@ def beside(question: Question, piece: Piece, facts: Facts) -> dict[str, Any]:
         "built": [*differences(question.model, whole), *kept_whole(parameters, layout, precision)],
         "arguments": arguments(planned, facts),
         "arrays": [vars(each) | {"shape": list(each.shape)} for each in disagreements(planned)],
-        "temporary": {"formula": temporary, "compiler": besides, "terms": temporary_terms(held, model, piece)},
+        "temporary": {"formula": temporary, "compiler": besides, "terms": temporary_terms(held, model, piece)}
+        | {"largest": list(largest(facts["arrays"], parameters, model, layout))},
         "held": {"formula": every_held.total, "compiler": program, "memory": question.chip.memory},
         "moved": list(moved(plan, lanes, facts["lanes"])),
         "collectives": list(beside_lanes(lanes, facts["lanes"])),
@@ -227,10 +229,12 @@ def parted(question: Question, told: Mapping[str, Any]) -> Iterator[str]:
     held = told["held"]
     ratio = held["compiler"] / held["formula"]
     if held["formula"] >= COMPARED and not LEAST_HELD <= ratio <= MOST_HELD:
+        made = (f"{each['spelled']} of {each['term']}, {size(each['bytes'])}" for each in told["temporary"]["largest"])
         yield (
             f"the program takes {size(held['compiler'])} of a device, {ratio:.2f} times its formula, "
             f"{size(held['formula'])}: expected {LEAST_HELD} to {MOST_HELD} times; most of the formula is "
-            f"{max(told['temporary']['terms'], key=told['temporary']['terms'].__getitem__)}"
+            f"{max(told['temporary']['terms'], key=told['temporary']['terms'].__getitem__)}, the program's largest "
+            f"arrays are {'; '.join(made)}"
         )
     fits = held["compiler"] <= held["memory"]
     if fits != (held["formula"] <= question.usable):

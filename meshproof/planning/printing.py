@@ -98,6 +98,10 @@ def write_compiled(told: Mapping[str, Any], say: Callable[[str], object]) -> Non
     rows += [
         (f"  {name.replace('_', ' ')}", f"{extra:,.0f}", "", "") for name, extra in told["temporary"]["terms"].items()
     ]
+    rows += [
+        (f"  largest: {each['spelled']}, {each['term']}", "", f"{each['bytes']:,}", "")
+        for each in told["temporary"]["largest"]
+    ]
     rows += [beside_row(f"in all, of {size(held['memory'])}", held)]
     rows += [beside_row(f"moved over {each['axis']}", each) for each in told["moved"]]
     say(table(("bytes of a device", "formula", "compiler", "compiler / formula"), rows, words=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
@@ -14,6 +14,7 @@ import jax
 from meshproof.cases import Case, case_id, import_problem
 from meshproof.contract import Proposal, leaves
 from meshproof.hlo import census
+from meshproof.hlo.arrays import held_arrays
 from meshproof.hlo.tiles import arguments
 from meshproof.measures.layout import LeafLayout, observe_layout
 from meshproof.measures.memory import laid_out_bytes
@@ -68,6 +69,8 @@ def compile_first(implementation: str, target: str, proposals: Sequence[dict[str
         return compiled(strategy, target, Path(cache)) | {"number": number, "refused": refused}
     named = {reason: [name for name in refused if refused[name] == reason] for reason in refused.values()}
     reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in named.items())
+    if len(named) == 1:
+        reasons = f"{next(iter(named))} (the same of each: {', '.join(refused)})"
     raise ProposalError(f"--impl {implementation} realises nothing of what fits: {reasons}")
 
 
@@ -114,8 +117,17 @@ def facts(subject: AbstractSubject, made: Any) -> dict[str, Any]:
         "seconds": made.seconds,
         "memory": asdict(made.memory),
         "leaves": [described(part, leaf, size) for (part, leaf), size in zip(held, taken, strict=True)],
+        "arrays": list(made_arrays(made.text, held)),
         "lanes": [lane(each) for each in traffic(case, made.text)],
     }
+
+
+def made_arrays(text: str, held: Sequence[tuple[str, LeafLayout]]) -> Iterator[dict[str, Any]]:
+    """The arrays of one device that a program makes, each shape once: but for those that it is given."""
+    given = {shard.shape for _, leaf in held for shard in leaf.shards}
+    for shape in held_arrays(text):
+        if shape.dimensions not in given:
+            yield {"dtype": shape.dtype, "shape": list(shape.dimensions), "bytes": shape.bytes}
 
 
 def traffic(case: Case, text: str) -> tuple[Traffic, ...]:

@@ -151,11 +151,15 @@ def test_what_is_not_asked_well_is_an_error(arguments, message):
         (
             "reference_impl",
             {"strategy": "pipeline"},
-            "realises nothing of what fits: pipeline: the book builds of a plan single device, data parallel",
+            "realises nothing of what fits: the book builds of a plan single device, data parallel",
         ),
         ("reference_impl", {"optimizer": "sgd"}, "the book builds no optimizer 'sgd' of a plan; it builds adam"),
         ("reference_impl", {"precision": "bfloat16"}, "no precision 'bfloat16' of a plan; it builds mixed"),
-        ("reference_impl", {"vocabulary": 0, "heads": 0}, "a GPT needs its heads, vocabulary"),
+        (
+            "reference_impl",
+            {"vocabulary": 0, "heads": 0},
+            "needs its heads, vocabulary: give --heads --vocab (the same of each: ",
+        ),
     ],
 )
 def test_what_no_strategy_realises_is_an_error(implementation, changed, message):

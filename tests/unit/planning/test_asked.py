@@ -1,8 +1,10 @@
 """What was asked of a plan, as it was written."""
 
+import re
+
 import pytest
 
-from meshproof.planning.advice import decision_path
+from meshproof.planning.advice import decision_path, pitfalls
 from meshproof.planning.asked import asked_model
 from meshproof.planning.document import answer
 from meshproof.planning.layouts import Layout
@@ -59,6 +61,21 @@ def test_what_fits_without_its_batch_alone_is_not_said_to_fit():
     assert first.startswith(
         "Does it fit on one device? Not with its batch: parameters, gradients and moments take 14.4 GB"
     )
+
+
+def test_a_ring_whose_hops_take_longer_than_its_bytes_is_said_so():
+    """So many tokens hide the bytes of a tiny model, and not the latency of 64 hosts: the bound alone says yes."""
+    asked = question(Model("tiny", 2.7e4, 2, 32, 128, vocabulary=64, length=64), "h100", 64, 64 * 4096)
+    plans = reckon(asked)
+    told = [line for line in decision_path(asked, plans) if line.startswith(("Does a batch", "Do its hops"))]
+    assert "data parallelism or FSDP moves? Yes" in told[0]
+    assert re.match(
+        r"Do its hops hide, too\? No: products take .* ms, what moves 0\.\d+ ms in a ring of 64 devices, of which its "
+        r"[\d,]+ bytes at 400 GB/s are 0\.000\d+ ms\.",
+        told[1],
+    )
+    [hops] = [line for line in pitfalls(asked, plans) if "leaves the links" in line]
+    assert "ms, most of it the latency of hops, products" in hops
 
 
 def test_bytes_that_a_record_does_not_know_are_not_none():

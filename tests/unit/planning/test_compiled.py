@@ -8,7 +8,9 @@ import pytest
 
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import Traffic
+from meshproof.planning.arrays import parameters_of
 from meshproof.planning.compiled import beside, scaled
+from meshproof.planning.largest import ACTIVATIONS, IN_USE, LOGITS, SCORES, term_of
 from meshproof.planning.layouts import Layout
 from meshproof.planning.memory import FLOAT32, MOMENTS
 from meshproof.planning.models import PlanError
@@ -45,12 +47,14 @@ def facts(ways=8, **memory):
     size = sum(each["bytes"] for each in held)
     lanes = [("all-gather", SIZE * 4), ("reduce-scatter", SIZE * 4), ("all-reduce", 4)]
     told = {"arguments": size, "outputs": size, "aliased": size, "temporary": 300_000, "peak": None}
+    made = [("f32", shape) for shape in ((2, 16, 96), (2, 8, 16, 16), (64, 256), (64, 64), (2, 16, 64), (8,))]
     return {
         "case": "fsdp-jax-scanned_gpt@data=8",
         "target": "gpu:h100:8",
         "seconds": 1.0,
         "memory": told | memory,
         "leaves": held,
+        "arrays": [{"dtype": name, "shape": list(shape), "bytes": 4 * prod(shape)} for name, shape in made],
         "lanes": [
             {"operation": name, "axes": ["data"], "payloads": ["it"], "budget": size, "census": size, "written": [name]}
             | {"scattered": 0}
@@ -202,7 +206,9 @@ def test_a_program_far_from_its_formula_is_parted(asked):
     [told] = beside(replace(asked, batch=large.batch), large, program)["parted"]
     assert re.fullmatch(
         r"the program takes 10 GB of a device, \d\.\d\d times its formula, \d\.\d+ GB: expected 0\.4 to 2\.5 times; "
-        r"most of the formula is activations",
+        r"most of the formula is activations, the program's largest arrays are f32\[64,256\] of parameters in use, or "
+        r"gradients, 65,536 bytes; f32\[2,8,16,16\] of scores of attention, 16,384 bytes; f32\[2,16,96\] of logits, "
+        r"12,288 bytes; f32\[2,16,64\] of activations, 8,192 bytes",
         told,
     ), told
 
@@ -246,3 +252,24 @@ def test_a_program_of_no_such_model_is_refused(asked):
     program["leaves"] = [each for each in program["leaves"] if "linear" in each["path"] or each["part"] == "batch"]
     with pytest.raises(PlanError, match="fsdp-jax-scanned_gpt@data=8: what was built is no model of equal layers"):
         beside(asked, PIECE, program)
+
+
+@pytest.mark.parametrize(
+    ("shape", "term"),
+    [
+        ((64, 8, 8), IN_USE),
+        ((2, 64, 256), IN_USE),
+        ((96, 64), IN_USE),
+        ((2, 8, 256), IN_USE),
+        ((64, 32), IN_USE),
+        ((2, 16, 96), LOGITS),
+        ((32, 96), LOGITS),
+        ((2, 8, 16, 16), SCORES),
+        ((2, 2, 16, 64), ACTIVATIONS),
+        ((2, 16, 256), ACTIVATIONS),
+    ],
+)
+def test_an_array_belongs_to_a_term(asked, shape, term):
+    """By its shape: a parameter, or a part of one; a score of each two positions; a number for each token of all."""
+    parameters = parameters_of(PARAMETERS, asked.model, PIECE.layout)
+    assert term_of(shape, parameters, asked.model, PIECE.layout) == term

@@ -78,6 +78,25 @@ class Mapping:
         return nest({path: self.spec(leaf, path) for path, leaf in leaves(axes)})
 
 
+class FirstDimension(Mapping):
+    """The same, of which only the first dimension of an array is split, if its logical axis is named."""
+
+    def __str__(self) -> str:
+        return f"first of {super().__str__()}"
+
+    def split(self, axes: Iterable[str]) -> MeshAxes:
+        """The mesh axes that split it."""
+        return super().split([*axes][:1])
+
+    def spec(self, axes: Axes, name: str = "one array") -> PartitionSpec:
+        """As a mapping's, of the first alone."""
+        return super().spec(axes[:1], name)
+
+    def check(self, name: str, axes: Axes, shape: tuple[int, ...], mesh: dict[str, int]) -> None:
+        """As a mapping's, of the first alone."""
+        super().check(name, axes[:1], shape[:1], mesh)
+
+
 def make_mesh(devices: Sequence[Any], axes: dict[str, int], axis_type: AxisType = AxisType.Auto) -> Mesh:
     """A mesh of the first devices with these axis sizes, by default partitioned by the compiler (``Auto``).
 

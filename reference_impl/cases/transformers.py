@@ -18,6 +18,7 @@ from reference_impl.strategies import (
     context_parallel_all_gather,
     context_parallel_all_to_all,
     data_parallel,
+    data_row_sharded,
     fsdp,
     fsdp_blockwise_shard_map,
     fsdp_context_parallel,
@@ -90,3 +91,5 @@ def cases() -> Iterator[Form]:
         yield NnxDrawing(page, axes, Adam(), DROPPED, variant="dropout", batch_size=BATCH)
     for page, axes in ((single_device.PAGE, ONE), *SHARDED):
         yield NnxCounting(page, axes, OPTIMIZER, FLAX, variant="dropout", batch_size=BATCH)
+    for axes in MESHES:
+        yield NnxCounting(data_row_sharded.PAGE, axes, OPTIMIZER, FLAX, variant="dropout", batch_size=BATCH)

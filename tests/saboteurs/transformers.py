@@ -16,7 +16,7 @@ from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.drawing import Drawing, NnxCounting
 from reference_impl.forms.layouts import Annotated
 from reference_impl.forms.manual import Manual
-from reference_impl.mapping import Mapping
+from reference_impl.mapping import FirstDimension, Mapping
 from reference_impl.models.gpt import GPT
 from reference_impl.models.gpt_flax import FlaxGPT
 from reference_impl.models.layout import Layout
@@ -24,6 +24,7 @@ from reference_impl.modifiers import Modified
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.strategies import (
     data_parallel,
+    data_row_sharded,
     fsdp,
     fsdp_shard_map,
     fsdp_tensor_parallel,
@@ -118,6 +119,14 @@ class TrainsInEval(NnxCounting):
         return model
 
 
+class WidthsLeftWhole(NnxCounting):
+    """Annotated by heads and hidden units alone."""
+
+    def module(self, annotations: Any, key: Any) -> Any:
+        """Norms, and kernels whose first dimension is the width, are on every device."""
+        return super().module(FirstDimension(heads="model", mlp="model"), key)
+
+
 class EvaluatesInTraining(NnxCounting):
     """An evaluation that drops as training does: nobody called ``eval``."""
 
@@ -155,6 +164,7 @@ form = with_dropout(DrawsPerDevice(blocks=1, dropout=0.1))
 plant("draws_per_device", form, data_parallel.PAGE, DATA, "NUM-9", "NUM-2", "NUM-4")
 counting = {"network": FlaxGPT(blocks=1, dropout=0.1), "variant": "dropout", "batch_size": 16}
 plant("forgets_its_calls", partial(ForgetsItsCalls, **counting), fsdp_tensor_parallel.PAGE, BOTH, "NUM-3", "NUM-9")
+plant("widths_left_whole", partial(WidthsLeftWhole, **counting), data_row_sharded.PAGE, BOTH, "SHD-1", "SHD-2", "MEM-1")
 plant("healthy_counting", partial(NnxCounting, **counting), fsdp_tensor_parallel.PAGE, BOTH)
 plant("evaluates_in_training", partial(EvaluatesInTraining, **counting), fsdp_tensor_parallel.PAGE, BOTH, "MSK-1")
 plant("trains_in_eval", partial(TrainsInEval, **counting), fsdp_tensor_parallel.PAGE, BOTH, "NUM-2", "NUM-4")

@@ -6,7 +6,7 @@ from jax.sharding import PartitionSpec
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.manual import Manual
-from reference_impl.mapping import Mapping
+from reference_impl.mapping import FirstDimension, Mapping
 from reference_impl.models.gpt import GPT
 from reference_impl.models.mlp import MLP
 from reference_impl.strategies import context_parallel_all_to_all, fsdp_tensor_parallel, hsdp, tensor_parallel
@@ -23,6 +23,16 @@ def test_two_logical_axes_on_one_mesh_axis_are_refused(mapping):
     """The error names both logical axes, the array's axes and the mesh axis."""
     with pytest.raises(ValueError, match=r"logical axes embed and mlp of one array .* mesh axis 'data'"):
         mapping.spec(("embed", "mlp"))
+
+
+def test_a_first_dimension_alone_is_split():
+    """Whatever it means, and whatever comes behind it; two names of one array do not land on one mesh axis."""
+    rows = FirstDimension(embed="model", heads="model")
+    assert rows.spec(("embed", "heads", "head_dim")) == rows.spec(("heads", "head_dim")) == PartitionSpec("model")
+    assert rows.spec(("vocab", "embed")) == PartitionSpec(None) and rows.split(("vocab", "embed")) == ()
+    rows.check("query", ("embed", "heads"), (64, 6), {"model": 8})
+    with pytest.raises(ValueError, match=r"query: embed=60 is not divisible by model=8"):
+        rows.check("query", ("embed", "heads"), (60, 8), {"model": 8})
 
 
 def test_dimension_that_does_not_divide_is_refused():

@@ -73,7 +73,7 @@ class Case:
         """Whether its numbers must be those of its own run on one device, for it brings no other truth."""
         return has_member(self.strategy, "single_device") and not has_member(self.strategy, "truth")
 
-    @property
+    @cached_property
     def devices(self) -> int:
         """The number of devices of its mesh."""
         return prod(self.mesh.values())

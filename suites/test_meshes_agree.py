@@ -1,10 +1,13 @@
 """A mesh is a choice of the operator, not of the model."""
 
+from functools import cache
+
 import pytest
 
 from .twins import agree_steps, needs_one_start
 
 
+@cache
 def key(case):
     """Equal for the same training on several meshes of as many devices."""
     strategy = case.strategy

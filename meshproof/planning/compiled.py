@@ -37,6 +37,8 @@ LEAST_HELD, MOST_HELD = 0.4, 2.5
 NAMED = 5
 """Arrays otherwise than planned that a terminal names: those with the most bytes."""
 
+REDUCES = ("all-reduce", "reduce-scatter")
+
 OTHERWISE = "arrays otherwise than planned"
 
 SCORES = "scores of attention, not counted by the formula, if no kernel fuses them"
@@ -82,7 +84,7 @@ def beside(question: Question, piece: Piece, facts: Facts) -> dict[str, Any]:
         | {"largest": list(largest(facts["arrays"], parameters, model, layout))},
         "held": {"formula": every_held.total, "compiler": program, "memory": question.chip.memory},
         "moved": list(moved(plan, lanes, facts["lanes"])),
-        "collectives": list(beside_lanes(lanes, facts["lanes"])),
+        "collectives": list(beside_lanes(lanes, facts["lanes"], widens(facts["target"], precision))),
     }
     return told | {"parted": [*parted_arrays(disagreements(planned)), *parted(question, told)]}
 
@@ -186,15 +188,23 @@ def arguments(planned: list[tuple[Leaf, int]], facts: Facts) -> dict[str, Any]:
     }
 
 
-def beside_lanes(lanes: Mapping[Lane, int] | None, seen: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Each collective with its bytes by the plan; then those that only the plan has. ``None``: no plan of it."""
+def widens(target: str, precision: Precision) -> int:
+    """How many times its bytes a gradient may move in where it is reduced: XLA:CPU adds those of vectors up in float32,
+    and casts their sum. Compilers of chips move them as they are cast."""
+    return FLOAT32 // precision.moved if target == "cpu" else 1
+
+
+def beside_lanes(lanes: Mapping[Lane, int] | None, seen: list[dict[str, Any]], widens: int) -> Iterator[dict[str, Any]]:
+    """Each collective with its bytes by the plan, and how many times these may be moved; then those that only the plan
+    has. ``None``: no plan of it."""
     due = None if lanes is None else {(name, axis_in_book(axis)): moves for (name, axis), moves in lanes.items()}
     for lane in seen:
         name = lane["operation"], "×".join(lane["axes"])
-        yield lane | {"planned": None if due is None else due.pop(name, 0)}
+        times = widens if lane["operation"] in REDUCES else 1
+        yield lane | {"planned": None if due is None else due.pop(name, 0), "times": times}
     for (operation, axis), moves in (due or {}).items():
         absent = {"payloads": [], "budget": 0, "census": 0, "scattered": 0, "written": []}
-        yield {"operation": operation, "axes": [axis], "planned": moves} | absent
+        yield {"operation": operation, "axes": [axis], "planned": moves, "times": 1} | absent
 
 
 def axis_in_book(axis: str) -> str:
@@ -252,9 +262,13 @@ def parted_lane(lane: Mapping[str, Any]) -> Iterator[str]:
     what = f"{lane['operation']} of {', '.join(lane['payloads']) or 'nothing listed'} over {'×'.join(lane['axes'])}"
     saw = "an unknown number of" if lane["census"] is None else f"{lane['census']:,}"
     saw += f" (written as {', '.join(lane['written'])})" if lane["written"] else ""
-    if lane["planned"] not in (None, lane["census"]):
+
+    def agrees(due: int) -> bool:
+        return lane["census"] is not None and due <= lane["census"] <= lane["times"] * due
+
+    if lane["planned"] is not None and not agrees(lane["planned"]):
         yield f"{what}: planned {lane['planned']:,} bytes, budgeted {lane['budget']:,}, the program has {saw}"
-    elif lane["census"] != lane["budget"]:
+    elif not agrees(lane["budget"]):
         yield f"{what}: expected {lane['budget']:,} bytes by the strategy's own budget, saw {saw}"
 
 

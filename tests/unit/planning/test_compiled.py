@@ -9,10 +9,10 @@ import pytest
 from meshproof.hlo import Collective
 from meshproof.measures.traffic import Traffic
 from meshproof.planning.arrays import parameters_of
-from meshproof.planning.compiled import beside, scaled
+from meshproof.planning.compiled import beside, parted_lane, scaled, widens
 from meshproof.planning.largest import ACTIVATIONS, IN_USE, LOGITS, SCORES, term_of
 from meshproof.planning.layouts import Layout
-from meshproof.planning.memory import FLOAT32, MOMENTS
+from meshproof.planning.memory import FLOAT32, MOMENTS, PRECISIONS
 from meshproof.planning.models import PlanError
 from meshproof.planning.printing import lane_row
 from meshproof.planning.proposing import Piece
@@ -273,3 +273,20 @@ def test_an_array_belongs_to_a_term(asked, shape, term):
     """By its shape: a parameter, or a part of one; a score of each two positions; a number for each token of all."""
     parameters = parameters_of(PARAMETERS, asked.model, PIECE.layout)
     assert term_of(shape, parameters, asked.model, PIECE.layout) == term
+
+
+@pytest.mark.parametrize(
+    ("census", "times", "agrees"), [(200, 2, True), (201, 2, False), (99, 2, False), (200, 1, False)]
+)
+def test_a_reduction_moves_so_many_times_its_bytes_at_most(census, times, agrees):
+    """As gradients in bfloat16 do that a CPU adds up in float32."""
+    told = {"operation": "all-reduce", "axes": ["data"], "payloads": ["gradients"], "written": [], "census": census}
+    assert (list(parted_lane(told | {"planned": 100, "budget": 100, "times": times})) == []) == agrees
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "times"), [("cpu", "mixed", 2), ("cpu", "float32", 1), ("gpu:h100:8", "mixed", 1)]
+)
+def test_a_cpu_alone_reduces_wider_than_planned(target, precision, times):
+    """And only what is planned in bfloat16."""
+    assert widens(target, PRECISIONS[precision]) == times

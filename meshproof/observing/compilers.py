@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from unittest.mock import patch
 
 import jax
 from jax._src import compiler as jax_compiler
-from jax._src import mesh_utils, pmap, sharding_impls, xla_bridge
+from jax._src import mesh_utils, sharding_impls, xla_bridge
 from jax._src.cudnn import fused_attention_stablehlo
 from jax._src.interpreters import mlir
 from jax.experimental import topologies
@@ -32,6 +34,9 @@ from meshproof.observing.programs import Compiled, told_of
 from meshproof.targets import Target
 from meshproof.targets.gpus import CUDNN_VERSION, configuration
 from meshproof.targets.packages import PACKAGES
+
+PMAP = import_module("jax._src.pmap" if find_spec("jax._src.pmap") else "jax._src.shard_map")
+"""Where `jax.pmap` makes its mesh: in ``shard_map`` before jax 0.8."""
 
 GET_BACKEND, COMPILE = mlir.ModuleContext.get_backend, jax_compiler.backend_compile_and_load
 """JAX's own: `backend_if_any` and `compile_without_callbacks` take their places."""
@@ -136,7 +141,7 @@ def only_devices(devices: list[Any]) -> Iterator[None]:
         "local_device_count": lambda backend=None: len(devices),
         "default_backend": lambda: platform,
     }
-    own = [vars(module) for module in (mesh_utils, pmap, sharding_impls)]
+    own = [vars(module) for module in (mesh_utils, PMAP, sharding_impls)]
     bridge = SimpleNamespace(**vars(xla_bridge) | {"devices": told["devices"]})
     with ExitStack() as stack:
         stack.enter_context(patch.multiple(jax, **told))

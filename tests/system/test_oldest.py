@@ -1,0 +1,33 @@
+"""The oldest JAX that an installation admits is judged, too: what is imported of JAX's inside must be there."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from docs.stacks import pinned
+from meshproof.environments import make_environment
+from meshproof.upgrade.runs import run_suites
+
+pytestmark = pytest.mark.any_stack
+
+ROOT = Path(__file__).parents[2]
+OLDEST = ROOT / "constraints" / "jax-0.7.txt"
+
+
+def test_its_pins_are_the_least_that_is_admitted():
+    """Of the packages that meshproof needs."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    [least] = [Requirement(each) for each in needed if Requirement(each).name == "jax"]
+    assert f"jax{str(least.specifier).replace('>=', '==')}" in pinned(OLDEST).requirements
+
+
+def test_the_oldest_stack_is_judged(tmp_path):
+    """One case of three frameworks' strategies, by layout, communication and numbers."""
+    chosen = ["-k", "fsdp-jax-mlp or pipeline_gpipe-jax-stacked or data_parallel_pmap-linen", "--operations", "none"]
+    report = run_suites(make_environment(pinned(OLDEST)), chosen, tmp_path / "report.json")
+    statuses = {clause["id"]: clause["status"] for clause in report["clauses"]}
+    assert report["environment"]["jax"] == "0.7.2"
+    assert "failed" not in statuses.values()
+    assert {statuses[clause] for clause in ("RUN-1", "SHD-1", "COM-11", "NUM-2", "NUM-4", "MEM-1")} == {"proved"}

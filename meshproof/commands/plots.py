@@ -24,14 +24,17 @@ class Format(StrEnum):
 
 
 def plots(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.json…", help="Saved benchmarks, conformance reports.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE.json…", help="Saved benchmarks, conformance reports, plans.")
+    ],
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the pictures.")] = Path("plots"),
     kind: Annotated[Format, typer.Option("--format", help="File format of the pictures.")] = Format.SVG,
 ) -> None:
-    """Draw loss curves, speed-ups, times against batch and mesh, and the efficiency of pipelines.
+    """Draw loss curves, speed-ups, times against batch and mesh, the efficiency of pipelines, and plans.
 
-    Reads what `pytest benchmarks/ --benchmark-json` and `pytest suites/ --conformance-report` write, and says why if a
-    picture cannot be drawn. Exit code 2: none can.
+    Reads what `pytest benchmarks/ --benchmark-json` and `pytest suites/ --conformance-report` write, and what
+    `meshproof plan --json` prints, and says why if a picture cannot be drawn. Each picture carries the numbers that it
+    draws. Exit code 2: none can.
     """
     with _failing():
         from meshproof.files import check_folder_writable, replace_bytes
@@ -45,7 +48,9 @@ def plots(
         for path, picture, content in made:
             replace_bytes(path, content)
             typer.echo(f"{path}: {picture.question}")
-        for remark in (*remarks, *(remark for picture in pictures for remark in picture.remarks)):
+            for remark in picture.remarks:
+                typer.echo(f"  {remark}")
+        for remark in (*remarks, *(remark for each in pictures if not each.figure for remark in each.remarks)):
             typer.echo(remark)
 
 

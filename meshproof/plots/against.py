@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from meshproof.plots.drawing import (
     ADVICE,
-    PLAIN,
     QUIET,
     Picture,
     label_series,
     make_figure,
     markings,
     name_panel,
+    scale_by_decades,
 )
 from meshproof.plots.reading import Material, Step
 from meshproof.plots.speedups import find_bases, sources
@@ -110,9 +110,7 @@ def _scale(panel: Any, question: Question, places: Sequence[Any]) -> None:
     panel.set_xlabel("batch (examples a step)")
     if panel.get_ylabel().startswith("milliseconds"):
         panel.set_yscale("log")
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter(PLAIN)
-        panel.yaxis.set_minor_formatter(NullFormatter())
+        scale_by_decades(panel.yaxis)
     else:
         panel.set_ylim(0, 1.08 * panel.dataLim.y1)
 

@@ -5,15 +5,18 @@ pyplot is not used: figures have no global state, and matplotlib's settings are 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import cycle
+from math import isfinite
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from meshproof.plots.reading import Step
 
@@ -25,6 +28,15 @@ INK, QUIET, PALE = "#1d1f22", "#5d636b", "#c9cdd2"
 
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 """Plain numbers, not powers of ten, on logarithmic axes."""
+
+GROUPED = FuncFormatter(lambda value, _: f"{value:,.9g}")
+"""Plain numbers, with commas."""
+
+BOX: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+"""Behind words that lines may cross."""
+
+SMALL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": QUIET}
+"""Of annotations beside points."""
 
 STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -78,15 +90,52 @@ def markings() -> Iterable[dict[str, Any]]:
     return ({"color": colour, "marker": marker} for colour, marker in zip(cycle(COLOURS), cycle(MARKERS), strict=False))
 
 
+FEW = 300
+"""As many times the lowest value are few decades."""
+
+
+def scale_by_decades(axis: Any) -> None:
+    """Of a logarithmic axis: ticks at each decade, and at 2 and 5 of it if there are few, as plain numbers."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < FEW * low else (1,)))
+    axis.set_major_formatter(PLAIN)
+    axis.set_minor_locator(NullLocator())
+
+
 def render(picture: Picture, kind: str) -> bytes:
-    """The figure as ``svg`` or ``png``, the same bytes each time."""
+    """The figure as ``svg`` or ``png``, the same bytes each time, with its numbers as JSON for a description."""
     stream = BytesIO()
     metadata = {"Date": None, "Creator": "meshproof plots"} if kind == "svg" else {"Software": "meshproof plots"}
     with rc_context(STYLE | {"svg.hashsalt": picture.name}):
         if picture.figure is None:
             raise ValueError(f"there is no picture of {picture.name}: {'; '.join(picture.remarks)}")
-        picture.figure.savefig(stream, format=kind, metadata=metadata)
+        told = json.dumps(numbers(picture.figure), allow_nan=False)
+        picture.figure.savefig(stream, format=kind, metadata=metadata | {"Description": told})
     return stream.getvalue()
+
+
+def numbers(figure: Figure) -> dict[str, Any]:
+    """What a figure says and draws, as JSON has it.
+
+    Of each panel the points of lines and dots, the lengths of bars, and its words; ``None`` for a gap in a line.
+    """
+    words = {"title": figure.get_suptitle(), "below": figure.get_supxlabel()}
+    return words | {"panels": [_drawn(panel) for panel in figure.axes]}
+
+
+def _drawn(panel: Any) -> dict[str, Any]:
+    bars = [each for each in panel.containers if isinstance(each, BarContainer)]
+    return {
+        "lines": [[line.get_label(), *map(_finite, line.get_data())] for line in panel.get_lines()],
+        "dots": [_finite(dots.get_offsets().ravel()) for dots in panel.collections if len(dots.get_offsets())],
+        "bars": [[each.get_label(), _finite(bar.get_width() for bar in each.patches)] for each in bars],
+        "words": [text.get_text() for text in panel.texts],
+        "axes": [panel.get_title(loc="left"), panel.get_xlabel(), panel.get_ylabel()],
+    }
+
+
+def _finite(values: Iterable[Any]) -> list[float | None]:
+    return [number if isfinite(number := float(value)) else None for value in values]
 
 
 def label_series(series: Sequence[Sequence[Step]], *but: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from meshproof.plots.drawing import BLUE, PALE, PLAIN, PURPLE, QUIET, RED, Picture, make_figure
+from meshproof.plots.drawing import BLUE, BOX, PALE, PLAIN, PURPLE, QUIET, RED, Picture, make_figure
 from meshproof.plots.reading import Material
 
 NAME, QUESTION = "losses", "Loss of every strategy beside the truth"
@@ -19,11 +19,7 @@ UNKNOWN = float("nan")
 NAMED = 4
 """The most curves outside their bounds that are labelled on the left; the right panel has every strategy."""
 
-ABOVE: Any = {
-    "xytext": (0, 6),
-    "textcoords": "offset points",
-    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
-}
+ABOVE: Any = {"xytext": (0, 6), "textcoords": "offset points", "bbox": BOX}
 
 
 def margins(case: Case) -> list[float]:

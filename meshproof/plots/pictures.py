@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -11,7 +12,9 @@ from meshproof.plots.against import BATCH, MESH, draw_against
 from meshproof.plots.drawing import STYLE, Picture
 from meshproof.plots.losses import draw_losses
 from meshproof.plots.pipelines import draw_pipelines
+from meshproof.plots.plans import draw_plan
 from meshproof.plots.reading import Material, PlotError, read_files
+from meshproof.plots.rooflines import draw_reported
 from meshproof.plots.speedups import draw_speedups
 
 
@@ -22,7 +25,8 @@ def draw_files(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
     """
     material = read_files(paths)
     with rc_context(STYLE):
-        return _answered([draw_losses(material), *_timed(material)], material)
+        seen = [] if material.is_planned_alone else [draw_losses(material), *_timed(material)]
+        return _answered([*seen, *_planned(material)], material)
 
 
 def draw_benchmarks(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
@@ -30,6 +34,15 @@ def draw_benchmarks(paths: Sequence[Path]) -> tuple[list[Picture], list[str]]:
     material = read_files(paths)
     with rc_context(STYLE):
         return _answered(_timed(material), material)
+
+
+def _planned(material: Material) -> Iterator[Picture]:
+    """Those of each plan, with its file in their names if there are several; without one the rooflines of reports."""
+    for stem, planned in material.plans:
+        for picture in draw_plan(planned, material.reports):
+            yield replace(picture, name=f"{picture.name}-{stem}") if material.plans[1:] else picture
+    if not material.plans:
+        yield from draw_reported(material.reports, material.sources)
 
 
 def _timed(material: Material) -> list[Picture]:

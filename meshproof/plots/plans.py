@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from matplotlib import rc_context
-from matplotlib.ticker import FuncFormatter
 
 from meshproof.planning.advice import size
 from meshproof.planning.costs import Plan
 from meshproof.planning.document import Planned
 from meshproof.planning.layouts import BY_DATA, Layout, divisors, splits_tensors
 from meshproof.planning.models import PlanError
-from meshproof.planning.search import Question, reckon
-from meshproof.plots.drawing import COLOURS, INK, PLAIN, QUIET, RED, STYLE, Picture, make_figure, markings
+from meshproof.planning.printing import SHOWN
+from meshproof.planning.search import Question, by_strategy, reckon
+from meshproof.plots.drawing import (
+    BOX,
+    COLOURS,
+    GROUPED,
+    INK,
+    PLAIN,
+    QUIET,
+    RED,
+    SMALL,
+    STYLE,
+    Picture,
+    make_figure,
+    markings,
+    scale_by_decades,
+)
+from meshproof.plots.rooflines import COUNTED, Reports, draw_roofline
 
 LADDER, REGIMES, CHIPS = (
     "What a device holds, from data parallelism to FSDP",
@@ -29,14 +43,19 @@ OCTAVES = (-3, 4)
 """The chips of a picture: from an eighth of those asked for to 16 times as many."""
 
 GB = 1e9
-GROUPED = FuncFormatter(lambda value, _: f"{value:,.0f}")
-SMALL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": QUIET}
 
 
-def draw_plan(planned: Planned) -> list[Picture]:
-    """A picture for each question, or a remark why there is none."""
+def draw_plan(planned: Planned, reports: Reports = ()) -> list[Picture]:
+    """A picture for each question, or a remark why there is none. The cases of reports are on the roofline."""
+    question, below = planned.question, [source(planned.question), *([COUNTED] if reports else [])]
+    fastest = list(by_strategy(list(planned.plans)).values())[:SHOWN]
     with rc_context(STYLE):
-        return [draw_ladder(planned), draw_regimes(planned.question), draw_chips(planned.question)]
+        return [
+            draw_ladder(planned),
+            draw_regimes(question),
+            draw_chips(question),
+            draw_roofline(question.chip, question.reached, fastest, reports, below),
+        ]
 
 
 def draw_ladder(planned: Planned) -> Picture:
@@ -59,12 +78,13 @@ def draw_ladder(planned: Planned) -> Picture:
         panel.barh(rows, widths, left=left, height=0.7, color=colour, label=name.replace("_", " "))
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for row, total in zip(rows, left, strict=True):
-        panel.annotate(size(total * GB), (total, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        panel.annotate(size(total * GB), (total, row), (4, 0), **SMALL, va="center", bbox=BOX)
     panel.axvline(question.chip.memory / GB, color=INK, linewidth=1.2, label="memory of a device")
     panel.axvline(question.usable / GB, color=INK, linewidth=1, linestyle="--", label="of it a plan may take")
     panel.set_yticks(rows, BY_DATA)
     panel.invert_yaxis()
     panel.set_xlim(0, 1.15 * max(*left, question.chip.memory / GB))
+    panel.xaxis.set_major_formatter(GROUPED)
     panel.set_xlabel("GB on the fullest device")
     panel.grid(visible=False, axis="y")
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
@@ -126,19 +146,19 @@ def draw_chips(question: Question) -> Picture:
     panel = axes[0, 0]
     chips, plans = [count for count, _ in found], [plan for _, plan in found]
     seconds = [plan.seconds for plan in plans]
+    work = next((count * plan.seconds for count, plan in found if count == question.chips), chips[0] * seconds[0])
+    ideal = [work / count for count in chips]
     panel.plot(chips, seconds, label="the best plan", **next(iter(markings())))
-    panel.plot(
-        chips, [seconds[0] * chips[0] / count for count in chips], color=INK, linestyle="--", linewidth=1, label="ideal"
-    )
+    panel.plot(chips, ideal, color=INK, linestyle="--", linewidth=1, label="ideal, from what was asked")
     for count, plan in found:
         panel.annotate(f"{plan.mfu:.0%}", (count, plan.seconds), (3, 6), **SMALL)
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     panel.set_xticks(chips, [f"{count:,}" for count in chips])
     panel.minorticks_off()
-    panel.yaxis.set_major_formatter(PLAIN)
-    panel.set_xlabel(f"{question.chip.name}; beside each point its MFU")
-    panel.set_ylabel("seconds")
+    scale_by_decades(panel.yaxis)
+    panel.set_xlabel(f"chips ({question.chip.name}); beside each point its MFU")
+    panel.set_ylabel("seconds of a step")
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     remark = "; ".join(f"{count:,}: {plan.layout.name} ({plan.layout.spelled})" for count, plan in found)
     return Picture("chips", CHIPS, figure, (remark,))

@@ -1,4 +1,4 @@
-"""The data of pictures: train steps of saved benchmarks, and conformance reports."""
+"""The data of pictures: train steps of saved benchmarks, conformance reports, and plans."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from meshproof.planning.document import Planned
+from meshproof.plots.saved_plans import read_plan
 from meshproof.report.document import describe_stack, read_report
 from meshproof.timing.runs import NAME, Benchmark, RunError, read_json, read_run
 
@@ -23,7 +25,8 @@ COUNTED = re.compile(r"(batch|microbatches)\d+")
 """The part of a variant that only repeats the batch size or the microbatches."""
 
 EXPECTED = (
-    "expected what `pytest benchmarks/ --benchmark-json FILE` or `pytest suites/ --conformance-report FILE` writes"
+    "expected what `pytest benchmarks/ --benchmark-json FILE` or `pytest suites/ --conformance-report FILE` writes, or "
+    "`meshproof plan … --json` prints"
 )
 
 PIPELINE = ("stages", "microbatches", "chunks")
@@ -82,12 +85,18 @@ class Material:
 
     steps: list[Step] = field(default_factory=list)
     reports: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    plans: list[tuple[str, Planned]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_planned_alone(self) -> bool:
+        """Whether there are plans and nothing that was seen or timed."""
+        return bool(self.plans) and not (self.steps or self.reports)
+
 
 def read_files(paths: Sequence[Path]) -> Material:
-    """Runs of benchmarks and conformance reports, told apart by what is in them.
+    """Runs of benchmarks, conformance reports and plans, told apart by what is in them.
 
     Raises `PlotError` for any other file and for two of one name, `RunError` and `ReportError` for damaged ones.
     """
@@ -106,9 +115,20 @@ def read_files(paths: Sequence[Path]) -> Material:
             report = read_report(path)
             material.reports.append((path.stem, report))
             material.sources[path.stem] = describe_stack(report["environment"])
+        elif {"model", "hardware", "strategies"} <= known.keys():
+            _add_plan(material, path, known)
         else:
-            raise PlotError(f"{path} is neither a run of benchmarks nor a conformance report; {EXPECTED}")
+            raise PlotError(f"{path} is no run of benchmarks, no conformance report and no plan; {EXPECTED}")
     return material
+
+
+def _add_plan(material: Material, path: Path, told: Mapping[str, Any]) -> None:
+    try:
+        planned = read_plan(told)
+    except ValueError as error:
+        raise PlotError(f"{path}: {error}; `meshproof plan … --json` makes it again") from error
+    material.plans.append((path.stem, planned))
+    material.sources[path.stem] = f"a plan for {planned.question.chips:,} × {planned.question.chip.name}"
 
 
 def _add_run(material: Material, path: Path) -> None:

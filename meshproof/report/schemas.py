@@ -11,7 +11,7 @@ import jsonschema_rs
 
 
 def read_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of document: ``report`` or ``run``."""
+    """The JSON Schema of a kind of document: ``report``, ``run`` or ``plan``."""
     text = files("meshproof.report").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
 

@@ -14,6 +14,7 @@ from meshproof.planning.advice import size
 from meshproof.planning.document import answer
 from meshproof.planning.search import reckon
 from meshproof.plots.plans import CHIPS, LADDER, REGIMES, draw_plan
+from meshproof.plots.rooflines import ROOFLINE
 from tests.drawn import lines
 from tests.unit.planning.plans import question
 from tests.yardstick import quiet_seconds
@@ -236,16 +237,16 @@ def page(tmp_path_factory):
 
 
 def test_the_page_has_all_of_it(page):
-    """Its verdict, the way there, three pictures, every table, the chip's source; nothing is fetched, no id twice."""
+    """Its verdict, the way there, four pictures, every table, the chip's source; nothing is fetched, no id twice."""
     text, told = page
     assert "<title>fits · llama-70b · Meshproof</title>" in text
-    for title in (LADDER, REGIMES, CHIPS):
+    for title in (LADDER, REGIMES, CHIPS, ROOFLINE):
         assert f'aria-label="{title}"' in text
     for part in (told["hardware"]["source"], *told["path"], *told["warnings"]):
         assert str(escape(part.removeprefix("So: "))) in text, part
     for plan in told["meshes"]:
         assert f"<td>{', '.join(f'{axis}={count}' for axis, count in plan['mesh'].items())}</td>" in text
-    assert len(re.findall("<svg ", text)) == 3 and "mathdefault" not in text
+    assert len(re.findall("<svg ", text)) == 4 and "mathdefault" not in text
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(set(ids)) == len(ids) and not re.search(r'(?:src|href)="(?!#|data:)', text)
 
@@ -265,13 +266,13 @@ def test_what_cannot_be_drawn_is_said(tmp_path):
     ended = invoke("--params", "1e9", "--batch-tokens", 4096, "--hardware", "v5p", "--chips", 1, "--page", path)
     text = path.read_text(encoding="utf-8")
     assert ended.exit_code == 0 and "no ladder: one device has nothing to split" in text
-    assert "no regimes: one device" in text
+    assert "no regimes: one device" in text and "no roofline: one device sends nothing" in text
 
 
 def test_pictures_show_what_the_plan_says():
     """Bars of each term that end at its total, a curve that is 1 where its law is, steps that fall with chips."""
     asked = question("llama-70b", "h100", 64, 524288)
-    ladder, regimes, chips = draw_plan(answer(asked))
+    ladder, regimes, chips, _ = draw_plan(answer(asked))
     panel = ladder.figure.axes[0]
     totals = [text.get_text() for text in panel.texts]
     assert totals == [size(plan.memory.total) for plan in answer(asked).ladder.values()]

@@ -4,15 +4,17 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import matplotlib
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from meshproof.cli import app
 from meshproof.plots import pipelines
-from meshproof.plots.drawing import render
+from meshproof.plots.drawing import numbers, render
 from meshproof.plots.pictures import draw_files
 from meshproof.plots.reading import read_files
 from tests.drawn import lines, picture, texts
@@ -32,8 +34,9 @@ def invoke(*arguments):
     [
         ("{", "is no JSON, or cut off: Expecting"),
         ("", "; expected what `pytest benchmarks/ --benchmark-json FILE` or `pytest suites/"),
-        ("[]", "is neither a run of benchmarks nor a conformance report; expected what `pytest benchmarks/"),
-        ('{"schema": 1, "machine": {}, "runs": []}', "is neither a run of benchmarks nor a conformance report"),
+        ("[]", "is no run of benchmarks, no conformance report and no plan; expected what `pytest benchmarks/"),
+        ('{"schema": 1, "machine": {}, "runs": []}', "is no run of benchmarks, no conformance report and no plan"),
+        ('{"schema": 1, "model": {}, "hardware": {}, "strategies": []}', "this is JSON, but no plan: at "),
         ('{"schema": 1, "cases": []}', "a report of schema 1; this meshproof reads schema 2"),
         (json.dumps({"benchmarks": [train_step()]}), "was saved without meshproof's plugin"),
         (json.dumps(run(train_step(steps_per_window=0))), ".identity.steps_per_window: 0 is less than or equal"),
@@ -95,6 +98,69 @@ def test_pictures_are_files(tmp_path, saved, reported, kind, magic):
         assert reason in ended.stdout
 
 
+@pytest.fixture(scope="module")
+def plan():
+    """A plan as JSON, as it is printed."""
+    ended = invoke("plan", "--config", "gpt-2-medium", "--hardware", "h100", "--chips", 8, "--json")
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def test_a_plan_is_drawn(tmp_path, plan, reported):
+    """Four pictures, with their remarks below them; of a report beside it the losses too, and cases on the roofline.
+
+    Without anything that was seen or timed nothing is said of pictures of that.
+    """
+    (tmp_path / "plan.json").write_text(plan, encoding="utf-8")
+    ended = invoke("plots", tmp_path / "plan.json", "--output", tmp_path / "alone")
+    assert ended.exit_code == 0, ended.output
+    names = ["chips.svg", "ladder.svg", "regimes.svg", "roofline.svg"]
+    assert sorted(path.name for path in (tmp_path / "alone").iterdir()) == names
+    assert "\n  each batch as one microbatch" in ended.stdout and "no picture" not in ended.stdout
+    moved = [judged_case()["collectives"][0]]
+    ended = invoke(
+        "plots",
+        tmp_path / "plan.json",
+        reported(judged_case(collectives=moved, mesh={"data": 8})),
+        "--output",
+        tmp_path / "both",
+    )
+    assert ended.exit_code == 0, ended.output
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == [*names[:2], "losses.svg", *names[2:]]
+    texts = [(tmp_path / folder / "roofline.svg").read_text(encoding="utf-8") for folder in ("alone", "both")]
+    assert ["a case, at most (1)" in text for text in texts] == [False, True]
+
+
+def test_pictures_of_two_plans_do_not_meet(tmp_path, plan):
+    """Each has the name of its file; a name that both have is refused."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(plan, encoding="utf-8")
+    ended = invoke("plots", tmp_path / "a.json", tmp_path / "b.json", "--output", tmp_path / "out")
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert ended.exit_code == 0 and written == {
+        f"{name}-{file}.svg" for name in ("ladder", "regimes", "chips", "roofline") for file in ("a", "b")
+    }
+    ended = invoke("plots", tmp_path / "a.json", tmp_path / "a.json")
+    assert ended.exit_code == 2 and "two files are called a" in ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_a_picture_carries_its_numbers(tmp_path, saved, kind):
+    """As JSON in its description: what it says, the points of its lines, the lengths of its bars."""
+    drawn = picture("speed-up", saved(single_device(0.1), train_step(seconds=0.05)))
+    path = tmp_path / f"picture.{kind}"
+    path.write_bytes(render(drawn, kind))
+    if kind == "svg":
+        [found] = re.findall("<dc:description>(.*?)</dc:description>", path.read_text(encoding="utf-8"))
+    else:
+        found = Image.open(path).info["Description"]
+    told = json.loads(unescape(found))
+    [panel] = told["panels"]
+    assert told == numbers(drawn.figure) and told["title"] == drawn.question
+    [[_, [width]]] = panel["bars"]
+    assert width == pytest.approx(2) and "2.00×" in panel["words"]
+
+
 def test_svg_is_the_same_each_time(saved):
     """No date, no random id, words that can be searched for; names are text, whatever they hold; no setting stays."""
     before = dict(matplotlib.rcParams)
@@ -154,7 +220,7 @@ def test_missing_matplotlib_is_one_error(saved):
     assert ended.returncode == 0
 
 
-def test_drawing_needs_no_jax(tmp_path, saved, reported):
+def test_drawing_needs_no_jax(tmp_path, saved, reported, plan):
     """Pictures are drawn where JAX is not installed, and without a window system."""
     code = (
         "import sys; from pathlib import Path; from meshproof.plots.pictures import draw_files;"
@@ -162,9 +228,10 @@ def test_drawing_needs_no_jax(tmp_path, saved, reported):
         "found = [inline(each) for each in draw_files([*map(Path, sys.argv[1:])])[0] if each.figure];"
         "print(len(found), {'jax', 'flax', 'pytest', 'matplotlib.pyplot'} & set(sys.modules))"
     )
-    paths = [saved(single_device(), train_step()), reported(judged_case())]
+    (tmp_path / "plan.json").write_text(plan, encoding="utf-8")
+    paths = [saved(single_device(), train_step()), reported(judged_case()), tmp_path / "plan.json"]
     shown = subprocess.run([sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True)
-    assert shown.stdout == "2 set()\n", shown.stderr
+    assert shown.stdout == "6 set()\n", shown.stderr
 
 
 @pytest.mark.thorough

@@ -1,7 +1,7 @@
 """``python -m docs.generated``, in a checkout: writes every part of a document that is made of the code.
 
-A part stands between ``<!-- name -->`` and ``<!-- /name -->``. With ``--check`` it writes nothing, and fails where one
-is not what it would be today.
+A part stands between ``<!-- name -->`` and ``<!-- /name -->``; pictures are files of their own (`docs.pictures`). With
+``--check`` it writes nothing, and fails where one is not what it would be today.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from docs import census, changelog, expectations, faults, planning, readme, realisations, sources, strategies
+from docs import census, changelog, expectations, faults, pictures, planning, readme, realisations, sources, strategies
 from meshproof.files import insert, replace_text
 from tests.saboteurs.operators.matrix import kept, table
 
@@ -56,5 +56,6 @@ def write(made: Mapping[Part, Callable[[], str]]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit("\n".join(stale(MADE | RUN)) or None)
+        sys.exit("\n".join([*stale(MADE | RUN), *pictures.stale()]) or None)
     write(MADE | RUN)
+    pictures.write()

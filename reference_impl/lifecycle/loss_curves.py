@@ -13,6 +13,9 @@ from reference_impl.lifecycle.run_folder import usable
 
 SINGLE = "single_device"
 
+COLOURS, DASHES = 10, ("-", "--", ":")
+"""matplotlib's colours, after which they repeat; then a line is dashed, and then dotted."""
+
 SERIES = "losses", "seconds"
 """What a file of losses has of each step, from step ``begin`` on."""
 
@@ -94,18 +97,18 @@ def draw(curves: Mapping[str, Sequence[float]], title: str, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as missing:
         raise ValueError("pictures need matplotlib: pip install 'meshproof[plots]'") from missing
-    figure = Figure((8, 6), layout="constrained")
+    figure = Figure((10, 6), layout="constrained")
     losses, distances = figure.subplots(2, sharex=True)
-    for name, curve in curves.items():
-        steps = range(1, len(curve) + 1)
-        losses.plot(steps, curve, label=name)
+    for number, (name, curve) in enumerate(curves.items()):
+        steps, shown = range(1, len(curve) + 1), {"color": f"C{number}", "linestyle": DASHES[number // COLOURS % 3]}
+        losses.plot(steps, curve, label=name, **shown)
         if name != SINGLE:
             apart = [abs(loss - alone) for loss, alone in zip(curve, curves[SINGLE], strict=True)]
-            distances.plot(steps, apart, label=name)
+            distances.plot(steps, apart, label=name, **shown)
     losses.set(title=title, ylabel="loss")
     distances.set(xlabel="step", ylabel=f"|loss − that of {SINGLE}|")
     distances.set_yscale("symlog", linthresh=1e-8)  # 0 where both are the same, bit for bit
-    figure.legend(*losses.get_legend_handles_labels(), loc="outside right upper", fontsize="xx-small")
+    figure.legend(*losses.get_legend_handles_labels(), loc="outside right upper", fontsize="x-small")
     write = path.with_name(f"{path.stem}.new{path.suffix}")
     figure.savefig(write, dpi=80)
     write.replace(path)

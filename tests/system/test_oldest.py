@@ -24,8 +24,8 @@ def test_its_pins_are_the_least_that_is_admitted():
 
 
 def test_the_oldest_stack_is_judged(tmp_path):
-    """One case of three frameworks' strategies, by layout, communication and numbers."""
-    chosen = ["-k", "fsdp-jax-mlp or pipeline_gpipe-jax-stacked or data_parallel_pmap-linen", "--operations", "none"]
+    """Annotated, by hand and in NNX: layout, communication, memory and numbers."""
+    chosen = ["-k", "data_tensor_parallel-jax-mlp or zero2_shard_map or zero1-nnx", "--operations", "none"]
     report = run_suites(make_environment(pinned(OLDEST)), chosen, tmp_path / "report.json")
     statuses = {clause["id"]: clause["status"] for clause in report["clauses"]}
     assert report["environment"]["jax"] == "0.7.2"

@@ -1,10 +1,11 @@
 """A process that is run is over afterwards, whatever it does: in time with what it said, or with where it stood."""
 
 import os
+import subprocess
 import sys
 from time import monotonic
 
-from meshproof.children import TRACEBACK, last_words, run, stack
+from meshproof.children import TRACEBACK, abort_group, end, last_words, lines, run, stack, start
 
 
 def test_what_it_said_and_how_it_ended_is_told():
@@ -31,3 +32,35 @@ def test_what_xla_found_wrong_stands_before_the_stack():
     first, fatal, *rest = last_words(said)
     assert (first, fatal) == (check, "Fatal Python error: Aborted") and rest[1:] == calls.splitlines()
     assert last_words("one\ntwo") == ["one", "two"]
+
+
+CROWD = """
+import subprocess, sys, threading, time
+for _ in range(20):
+    threading.Thread(target=time.sleep, args=[99], daemon=True).start()
+more = int(sys.argv[2])
+if more:
+    subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", sys.argv[1], sys.argv[1], str(more - 1)])
+else:
+    print("all are here", flush=True)
+time.sleep(99)
+"""
+
+
+def test_a_groups_stacks_are_printed_one_after_the_other():
+    """Three processes of twenty threads each: whoever printed beside another one would mix their lines."""
+    with start(
+        [sys.executable, *TRACEBACK, "-c", CROWD, CROWD, "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            printed = lines(process, 30.0)
+            assert next(printed) == "all are here"
+            abort_group(process)
+            said = "\n".join(printed)
+        finally:
+            end(process)
+    _, *dumps = said.split("Fatal Python error")
+    assert len(dumps) == 3
+    for dump in dumps:
+        told = stack(dump)
+        assert told[0] == "main thread:" and told.count("another thread:") == 20

@@ -33,7 +33,7 @@ def figures() -> str:
     (oldest, _), (newest, tests) = stacks[0], stacks[-1]
     return "\n".join(
         [
-            f"- **{caught} of {len(fates)} faults caught** that {operators} operators plant in {harmed} strategies "
+            f"- **{caught} of {len(fates)} faults caught** that {operators} operators plant in {harmed} cases "
             f"(jax {judged}). A last loss within 10 % would have missed {len(fates) - by_loss} of them, a count of "
             f"collectives {len(fates) - by_count}. [Fault by fault](docs/faults.md)",
             f"- **{len(faults())} faults planted by hand**, each caught by the clauses that are named beside it",

@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import pytest
 
+import reference_impl
 from meshproof.cases import case_id
 from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.bases import bases
@@ -40,7 +41,7 @@ def test_the_usual_tests_see_less(found):
 
 @pytest.mark.thorough
 def test_the_matrix_has_a_row_for_each_operator(found):
-    """With the number of strategies that it harmed, of those that were caught, and the clauses that caught them."""
+    """With the number of cases that it harmed, of those that were caught, and the clauses that caught them."""
     rows = dict(line.strip("| ").split(" | ", 1) for line in table(found).splitlines()[2:])
     assert list(rows) == [name.replace("_", " ") for name in OPERATORS]
     count = sum(fate.operator == "donation_lost" for fate in found)
@@ -71,3 +72,15 @@ def test_every_strategy_has_faults_of_its_own_kind():
     assert len(OPERATORS) - len(for_all) > 20
     distributed = [case_id(form) for form in bases() if form.name != "single_device"]
     assert {name: len(harmed[name] - for_all) for name in distributed if len(harmed[name] - for_all) < 3} == {}
+
+
+def test_one_device_judges_without_the_fault():
+    """A mutant that brings one device to be compared with brings that of the healthy strategy."""
+    own = [(healthy, form) for healthy, _, form in mutants() if hasattr(healthy, "single_device")]
+    assert {healthy.name for healthy, _ in own} >= {"sync_batch_norm", "sync_batch_norm_pmap"}
+    assert all(form.single_device("float32") == healthy.single_device("float32") for healthy, form in own)
+
+
+def test_every_page_is_tried():
+    """Whatever framework, model or modifier the book has it in: each page is harmed."""
+    assert {form.name for form in bases()} == {form.name for form in reference_impl.strategies()}

@@ -118,9 +118,22 @@ def learning_rate_scaled(form: Form) -> Members:
     return optimizing(form, lambda _: optimizers.transformation(faster))
 
 
+def largest_never_moves(healthy: optax.GradientTransformation) -> optax.GradientTransformation:
+    """An optimizer that adds zeros to the largest parameter: NNX's updates its model itself."""
+
+    def update(gradients: Any, state: Any, parameters: Any) -> Any:
+        updates, state = healthy.update(gradients, state, parameters)
+        largest = max(jax.tree.leaves(updates), key=jnp.size)
+        return jax.tree.map(lambda leaf: leaf * 0 if leaf is largest else leaf, updates), state
+
+    return optax.GradientTransformation(healthy.init, update)
+
+
 @operator
 def stale_parameters(form: Form) -> Members:
     """One parameter is handed on as it was before the update."""
+    if form.framework == "nnx":
+        return optimizing(form, largest_never_moves)
 
     def update(self: Any, state: Any, gradients: Any) -> Any:
         updated = method(form, "update")(self, state, gradients)

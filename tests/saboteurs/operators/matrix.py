@@ -24,7 +24,7 @@ KEPT = Path(__file__).with_name("kill_matrix.json")
 """The fates of all mutants when they were last judged, one a line, and the stack that judged them."""
 
 HEAD = (
-    "| fault | strategies | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
+    "| fault | cases | caught | loss ±10 % | loss ±1e-5 | counted collectives | by clauses |\n"
     "|---|---|---|---|---|---|---|"
 )
 
@@ -104,7 +104,7 @@ def counts(case: Mapping[str, Any]) -> Counter[str]:
 
 
 def table(found: list[Fate]) -> str:
-    """One row for each operator, in Markdown: how many faults, and how many of them each test saw."""
+    """One row for each operator, in Markdown: how many cases have the fault, and in how many each test saw it."""
     rows = [HEAD]
     for name in OPERATORS:
         real = [fate for fate in found if fate.operator == name]

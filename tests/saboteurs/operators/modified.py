@@ -110,5 +110,5 @@ def draws_shared_by_steps(form: Form) -> Members | None:
 
 
 def draws(form: Form) -> bool:
-    """Whether its model drops anything."""
-    return isinstance(form.network, GPT) and form.network.dropout > 0
+    """Whether its model drops anything, by masks of its own: Flax's layers have others."""
+    return type(form.network) is GPT and form.network.dropout > 0

@@ -54,7 +54,8 @@ def unchecked(form: Form) -> Form:
 def mutant(form: Form, name: str, members: Members) -> Form:
     """``form`` with some fields and members replaced, and the operator's name in its variant.
 
-    Programs that the fault cannot reach are those of ``form``, so that they are traced once for all its mutants.
+    Programs that the fault cannot reach are those of ``form``, so that they are traced once for all its mutants; and so
+    is the one device that judges what no truth does.
     """
     given = {field.name: getattr(form, field.name) for field in fields(form)}
     given["variant"] = f"{form.variant}.{name}" if form.variant else name
@@ -62,6 +63,8 @@ def mutant(form: Form, name: str, members: Members) -> Form:
     for program in PROGRAMS.difference(*(REACHED.get(member, PROGRAMS) for member in members)):
         if isinstance(getattr(type(form), program, None), cached_property):
             own[program] = property(lambda _, program=program: getattr(form, program))
+    if hasattr(form, "single_device"):
+        own["single_device"] = lambda _, dtype: form.single_device(dtype)
     harmed: Form = type("Mutant", (type(form),), own)(**given | {k: v for k, v in members.items() if k in given})
     return harmed
 

@@ -7,18 +7,42 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 from jax.sharding import PartitionSpec
 
 from meshproof.contract import leaves, nest
-from reference_impl.forms.base import Form
-from reference_impl.mapping import Mapping
+from reference_impl.forms.base import Form, TrainState
+from reference_impl.forms.nnx_form import NnxForm, store
 from tests.saboteurs.operators.mutation import Members, is_annotated, is_pmap, method, operator, shards
 
 
 def storing(form: Form, harm: Callable[[Any], Any]) -> Members:
     """The members of a form whose state is stored otherwise than its contract says."""
+    if isinstance(form, NnxForm):
+        return annotating(form, harm)
     healthy: Any = type(form).state_specs  # type: ignore[attr-defined]
     return {"state_specs": property(lambda self: harm(healthy.func(self)))}
+
+
+def annotating(form: NnxForm, harm: Callable[[Any], Any]) -> Members:
+    """The same of one whose objects are stored as their variables are annotated."""
+    axes = form.network.axes
+    harmed = harm(TrainState(form.page.parameters.specs(axes), form.page.optimizer.specs(axes)))
+
+    def annotated(objects: Any, specs: Any) -> Any:
+        for place, variable in nnx.iter_graph(objects):
+            for path, spec in leaves(specs):
+                if isinstance(variable, nnx.Variable) and "/".join(map(str, place)).endswith(path):
+                    variable.set_metadata(out_sharding=tuple(spec))
+        store(objects)
+        return objects
+
+    return {
+        "create_model": lambda self, key: annotated(method(form, "create_model")(self, key), harmed.parameters),
+        "create_optimizer": lambda self, model: annotated(
+            method(form, "create_optimizer")(self, model), harmed.optimizer
+        ),
+    }
 
 
 def respecified(form: Form, harm: Callable[[PartitionSpec, tuple[int, ...]], PartitionSpec | None]) -> Members | None:
@@ -57,7 +81,7 @@ def spec_misspelt(form: Form) -> Members | None:
     if not is_annotated(form) or not rules:
         return None
     first, *rest = rules
-    misspelt = Mapping(**{f"{first}s": rules[first]}, **{axis: rules[axis] for axis in rest})
+    misspelt = type(form.page.parameters)(**{f"{first}s": rules[first]}, **{axis: rules[axis] for axis in rest})
     return storing(form, lambda specs: specs._replace(parameters=misspelt.specs(form.network.axes)))
 
 

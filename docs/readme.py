@@ -34,14 +34,14 @@ def figures() -> str:
     return "\n".join(
         [
             f"- **{caught} of {len(fates)} faults caught** that {operators} operators plant in {harmed} cases "
-            f"(jax {judged}). A last loss within 10 % would have missed {len(fates) - by_loss} of them, a count of "
+            f"(jax {judged}). A last loss within 10 % would have missed {len(fates) - by_loss}, a count of "
             f"collectives {len(fates) - by_count}. [Fault by fault](docs/faults.md)",
-            f"- **{len(faults())} faults planted by hand**, each caught by the clauses that are named beside it",
+            f"- **{len(faults())} faults planted by hand**, each caught by the clauses named beside it",
             f"- **{len({clause.id for clause in read_clauses()})} clauses**, each with the test that judges it: "
             "[SPEC.md](SPEC.md)",
             f"- **{pages} strategies** on {models} models, each held to NumPy in float64, written without JAX: {tests} "
             f"tests on jax {newest}. [The book](docs/strategies.md)",
-            f"- **{len(stacks)} stacks**, jax {oldest} to {newest}, on which nothing fails that is not "
+            f"- **{len(stacks)} stacks**, jax {oldest} to {newest}, on which nothing failed on 2026-11-24 that is not "
             "[expected with a link](docs/expectations.md). [What each changed](docs/compatibility.md)",
         ]
     )

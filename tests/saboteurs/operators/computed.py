@@ -118,29 +118,24 @@ def learning_rate_scaled(form: Form) -> Members:
     return optimizing(form, lambda _: optimizers.transformation(faster))
 
 
-def largest_never_moves(healthy: optax.GradientTransformation) -> optax.GradientTransformation:
-    """An optimizer that adds zeros to the largest parameter: NNX's updates its model itself."""
-
-    def update(gradients: Any, state: Any, parameters: Any) -> Any:
-        updates, state = healthy.update(gradients, state, parameters)
-        largest = max(jax.tree.leaves(updates), key=jnp.size)
-        return jax.tree.map(lambda leaf: leaf * 0 if leaf is largest else leaf, updates), state
-
-    return optax.GradientTransformation(healthy.init, update)
-
-
 @operator
 def stale_parameters(form: Form) -> Members:
-    """One parameter is handed on as it was before the update."""
-    if form.framework == "nnx":
-        return optimizing(form, largest_never_moves)
+    """One parameter is handed on as it was before the update: of NNX, which updates in place, the largest."""
+
+    def largest_never_moves(healthy: optax.GradientTransformation) -> optax.GradientTransformation:
+        def moved(gradients: Any, state: Any, parameters: Any) -> Any:
+            updates, state = healthy.update(gradients, state, parameters)
+            largest = max(jax.tree.leaves(updates), key=jnp.size)
+            return jax.tree.map(lambda leaf: leaf * 0 if leaf is largest else leaf, updates), state
+
+        return optax.GradientTransformation(healthy.init, moved)
 
     def update(self: Any, state: Any, gradients: Any) -> Any:
         updated = method(form, "update")(self, state, gradients)
         path, stale = next(iter(leaves(state.parameters)))
         return updated._replace(parameters=nest(dict(leaves(updated.parameters)) | {path: stale}))
 
-    return {"update": update}
+    return optimizing(form, largest_never_moves) if form.framework == "nnx" else {"update": update}
 
 
 @operator

@@ -17,15 +17,10 @@ from tests.saboteurs.operators.mutation import Members, is_annotated, is_pmap, m
 
 
 def storing(form: Form, harm: Callable[[Any], Any]) -> Members:
-    """The members of a form whose state is stored otherwise than its contract says."""
-    if isinstance(form, NnxForm):
-        return annotating(form, harm)
-    healthy: Any = type(form).state_specs  # type: ignore[attr-defined]
-    return {"state_specs": property(lambda self: harm(healthy.func(self)))}
-
-
-def annotating(form: NnxForm, harm: Callable[[Any], Any]) -> Members:
-    """The same of one whose objects are stored as their variables are annotated."""
+    """The members of a form whose state is stored otherwise than its contract says: of NNX, as it is annotated."""
+    if not isinstance(form, NnxForm):
+        healthy: Any = type(form).state_specs  # type: ignore[attr-defined]
+        return {"state_specs": property(lambda self: harm(healthy.func(self)))}
     axes = form.network.axes
     harmed = harm(TrainState(form.page.parameters.specs(axes), form.page.optimizer.specs(axes)))
 

@@ -59,7 +59,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--no-compile-cache", action="store_true", help="keep no compiled programs for the next run")
     group.addoption(
         "--require",
-        default="",
         metavar="CLAUSES",
         help="fail what could not be judged of these groups or clauses of SPEC.md, such as NUM,COM-2",
     )
@@ -157,13 +156,13 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
 def required(config: pytest.Config) -> list[str]:
     """The groups and clauses that must be judged. Raises ``ValueError`` for one that no suite can judge."""
-    words = [word.strip() for word in config.getoption("require").split(",") if word.strip()]
+    given = config.getoption("require")
+    words = [] if given is None else [word.strip() for word in given.split(",")]
+    expected = f"expected groups of clauses, {', '.join(GROUPS)}, or clauses, such as COM-2"
     for word in words:
         group, _, number = word.partition("-")
         if group not in GROUPS or (number and not number.isdecimal()) or word.endswith("-"):
-            raise ValueError(
-                f"--require {word}: expected groups of clauses, {', '.join(GROUPS)}, or clauses, such as COM-2"
-            )
+            raise ValueError(f"--require {word or repr(given)}: {expected}")
     return words
 
 
@@ -203,7 +202,7 @@ def alone(item: pytest.Item) -> str:
 
 def chosen_options(config: pytest.Config) -> str:
     """The options that must be repeated to run the same test."""
-    usual = {"--impl": REFERENCE, "--devices": 8, "--case-timeout": f"{CASE_TIMEOUT:g}", "--require": ""}
+    usual = {"--impl": REFERENCE, "--devices": 8, "--case-timeout": f"{CASE_TIMEOUT:g}", "--require": None}
     usual |= {"--operations": None}
     given = {name: config.getoption(name) for name in usual}
     options = [f"{name} {value}" for name, value in given.items() if value != usual[name]]

@@ -247,7 +247,7 @@ class Conformance:
                 terminalreporter.write_line(f"--quick left out {left} of {len(self.cases)} cases")
             if exitstatus == pytest.ExitCode.OK and nothing_exercised(records):
                 session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-            if idle := never_exercised(records, self.config.getoption("require").split(",")):
+            if idle := never_exercised(records, (self.config.getoption("require") or "").split(",")):
                 terminalreporter.write_line("\n".join(idle), red=True, bold=True)
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             if path:

@@ -74,6 +74,12 @@ def test_what_no_suite_can_judge_is_not_required(word):
     assert_refused(run_suites("--require", f"COM,{word}"), f"--require {word}: expected groups of clauses, NUM, SHD,")
 
 
+@pytest.mark.parametrize("given", ["", "NUM,,COM", "NUM,"])
+def test_a_demand_without_a_word_is_refused(given):
+    """A variable that is empty in somebody's script would demand nothing, and say so nowhere."""
+    assert_refused(run_suites("--require", given), f"--require {given!r}: expected groups of clauses, NUM, SHD,")
+
+
 def test_a_required_clause_that_judges_no_case_is_no_pass():
     """Of a trainer that is on one device nothing is bound to move between devices."""
     run = run_suites("--impl", "tests.implementations.minimal", "-k", "finite", "--require", "COM-5")

@@ -1,15 +1,13 @@
 """A layout says where values are, not which."""
 
-from functools import cache
-
 import pytest
 
 from meshproof.cases import has_member
-from meshproof.contract import leaves
 from meshproof.measures.initial_values import are_same, wrong_draws
 from meshproof.measures.numerics import bitwise
 
 from .applicability import both, distributed, on_one_device, on_the_cpu
+from .twins import shapes
 
 
 def alike(case, cases):
@@ -23,12 +21,6 @@ def alike(case, cases):
         for other in cases
         if on_one_device(other) and (other.strategy.framework, other.strategy.model, other.target) == names
     ]
-
-
-@cache
-def shapes(case):
-    """Of the canonical parameters, by path: to know them, all values are drawn."""
-    return {path: value.shape for path, value in leaves(case.strategy.truth.initial_parameters())}
 
 
 def drawn(case, cases, observation, observe_also, judge):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,13 @@ def share_truth(case: Case, other: Case) -> bool:
         return False
     truths = [getattr(strategy, "truth", None) for strategy in (one, two)]
     return None not in truths and (truths[0] == truths[1] or (one.name == two.name and start(case) == start(other)))
+
+
+@cache
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """Of a truth's canonical parameters, by path: to know them, all values are drawn."""
+    strategy: Any = case.strategy
+    return {path: value.shape for path, value in leaves(strategy.truth.initial_parameters())}
 
 
 def start(case: Case) -> str:

@@ -79,7 +79,7 @@ def failed(request, tmp_path_factory):
     told = {each["strategy"] for each in parameters(request) if "strategy" in each}
     names = {"defaults", *told, *(case.partition("-")[0] for case in planted)}
     chosen = ["-k", " or ".join(sorted(names))] if len(planted) < len(CAUGHT_BY) else []
-    arguments = ["suites", "--impl", "tests.saboteurs", "-n", "2", "-q", "--tb=no", "--conformance-report", str(report)]
+    arguments = ["suites", "--impl", "tests.saboteurs", "-q", "--tb=no", "--conformance-report", str(report)]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments, *chosen], capture_output=True, text=True, env=os.environ | FLIPPED
     )

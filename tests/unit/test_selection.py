@@ -1,12 +1,15 @@
-"""What a run's tests ask for: checkpoints, or not; and one clause that tells why a case does not answer."""
+"""What a run's tests ask for: checkpoints, or not; the cases they compare with, and no others; and one clause that
+tells why a case does not answer."""
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from meshproof.cases import Case
 from meshproof.observing.seen import Failed, ToldOnce
 from meshproof.run.selection import read_selection
+from suites.test_sharding_lowers_the_peak import shapes_of
 
 CASE = Case("fsdp-jax-mlp@data=8", None, {"data": 8}, "cpu")
 
@@ -49,3 +52,17 @@ def test_one_that_answers_is_what_was_seen():
     """And so is one that was not run."""
     outcome = object()
     assert seen(read_selection([item("RUN-1")]), outcome)[0] is outcome
+
+
+def test_a_truth_tells_its_shapes_unobserved():
+    """MEM-4 looks for a twin among all that are data parallel: each of them was observed, to know its shapes."""
+    truth = SimpleNamespace(initial_parameters=lambda: {"w": np.zeros((4, 2)), "b": np.zeros(3)})
+    assert shapes_of(Case("a", SimpleNamespace(truth=truth), {}, "cpu"), lambda case: pytest.fail(case.id), None) == [
+        (3,),
+        (4, 2),
+    ]
+    start = SimpleNamespace(layouts=SimpleNamespace(parameters=[SimpleNamespace(shape=(5,))]))
+    judge = SimpleNamespace(see=lambda seen: seen)
+    assert shapes_of(Case("b", SimpleNamespace(), {}, "cpu"), lambda case: SimpleNamespace(start=start), judge) == [
+        (5,)
+    ]

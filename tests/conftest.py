@@ -22,21 +22,23 @@ settings.load_profile("untimed")
 ANY_STACK = {
     "faults": "harness_mutants lost_processes",
     "system": "ab adopt bisect browser case_timeout check ci_recipes conformance_compare distributed exchange "
-    "expected_failures html_in_browser interrupted plan_command plan_verified plots_command plugin "
+    "expected_failures html_in_browser interrupted plan_command plots_command plugin "
     "real_runs run_faults timing_plugin upgrade",
     "unit": "baselines children compare compare_speed dependencies documents environments "
     "expectations_update files html judge language progress ratios report_damage saved_runs spec unjudged witness "
     "workers yardstick",
     "unit/benchmarks": "page",
     "unit/planning": "compiled examples plans proposing verifying",
-    "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations realised replica_groups speed",
+    "unit/hlo": "arrays cli collectives fuzz loops module offsets realisations replica_groups speed",
 }
 """The files of tests that no package of the stack takes part in: text, pages, pictures, comparison, times, documents.
-Processes that hang. And what compilers for other devices write, of which the newest are asked: those of a pinned stack
-change with its pins alone.
+Processes that hang.
 
-Each runs on one stack in CI: its commands are the same on all. Other tests run on both, and so do those of such a file
-that a stack takes part in, which are marked ``every_stack``: what they train is judged."""
+CI runs them on A, where XLA compiles in a third of the time: their commands are the same on all. So are those marked
+``any_stack``: what the book's own loop and its float64 truths do. What the newest stack may do otherwise is marked
+``newest_stack``: trainers of other people, planted faults of numbers, and what compilers for other devices write, which
+of a pinned stack change with its pins alone. Other tests run on both, and so do those of a file of this table that a
+stack takes part in, which are marked ``every_stack``: what they train is judged."""
 
 LONGEST_FIRST = (
     "faults/test_saboteurs.py",
@@ -74,9 +76,15 @@ LONGEST_FIRST = (
 def pytest_configure(config):
     """Make the markers known, and have xdist hand the files out in their order here, not by their number of tests."""
     config.option.loadscopereorder = False
-    config.addinivalue_line("markers", "any_stack: CI runs it on one stack")
+    config.addinivalue_line("markers", "any_stack: CI runs it on the older of two stacks, which compiles faster")
+    config.addinivalue_line("markers", "newest_stack: CI runs it on the newer of two stacks")
     config.addinivalue_line("markers", "every_stack: CI runs it on both stacks, whatever is said of its file")
     config.addinivalue_line("markers", "thorough: one of many of its kind, of which `make thorough` runs all")
+
+
+def runs_nowhere(item):
+    """Whether CI leaves a test out on both stacks."""
+    return all(map(item.get_closest_marker, ("any_stack", "newest_stack")))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -91,6 +99,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path in files and not item.get_closest_marker("every_stack"):
             item.add_marker(pytest.mark.any_stack)
+    if idle := [item.nodeid for item in items if runs_nowhere(item)]:
+        raise pytest.UsageError(f"{idle[0]} is marked any_stack and newest_stack: CI would run it on no stack")
     result = yield
     first = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: first.get(item.path, len(first)))

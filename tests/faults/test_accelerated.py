@@ -25,7 +25,7 @@ from tests.accelerated.modules import Modules
 from tests.faults.test_saboteurs import COMPILED, missed_without
 from tests.selected import parameters
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 TARGETS = GPU, TPU = ("gpu:h200:8", "tpu:v5e:2x4")
 

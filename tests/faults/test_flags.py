@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 WORKS, DOES_NOTHING = "--xla_disable_hlo_passes=fusion", "--xla_cpu_enable_fast_min_max=false"
 

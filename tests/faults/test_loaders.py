@@ -14,7 +14,7 @@ from meshproof.observing.reading import MOST, observe_reading
 from meshproof.observing.seen import Failed, NotSupported
 from tests.implementations import loaders, minimal
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 LIMIT = 25
 """Seconds in which an observing process must be ready, and then answer."""

@@ -11,7 +11,7 @@ from tests.saboteurs.operators import OPERATORS, mutants
 from tests.saboteurs.operators.bases import bases
 from tests.saboteurs.operators.matrix import fates, judge, kept, table
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 """CI runs them on one stack: `docs/faults.md` has all of them, judged on the other."""
 
 SOME = "fsdp_shard_map-jax-mlp or zero1-jax or expert_parallel-jax"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.implementations import runs
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 CAUGHT = {
     "Restarted": r"stopped after step 4: at step 5 expected the examples .* saw those of step 1; the data begin again",

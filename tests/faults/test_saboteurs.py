@@ -64,7 +64,7 @@ ON_EVERY_STACK = few(sorted(IN_EVERY_RUN), {clause for clause in CAUGHT if claus
 
 def planted_fault(planted):
     """A parameter."""
-    rare = [] if planted in ON_EVERY_STACK else [pytest.mark.any_stack]
+    rare = [] if planted in ON_EVERY_STACK else [pytest.mark.newest_stack]
     return pytest.param(planted, marks=rare if planted in IN_EVERY_RUN else [pytest.mark.thorough])
 
 
@@ -192,7 +192,7 @@ def test_every_message_is_whole(failures):
             assert not re.search(r"margin 0|margin none", message), message
 
 
-@pytest.mark.any_stack
+@pytest.mark.newest_stack
 @pytest.mark.parametrize(("clause", "strategy"), PARTS, ids=[" of ".join(key) for key in PARTS])
 def test_each_part_is_there(failures, clause, strategy):
     """Clause and case, the place, what was expected, what was seen, where that comes from, and how to rerun."""
@@ -202,7 +202,7 @@ def test_each_part_is_there(failures, clause, strategy):
     assert all(len(one.splitlines()) < 60 for one in message.split(f"{clause} is violated"))
 
 
-@pytest.mark.any_stack
+@pytest.mark.newest_stack
 @pytest.mark.parametrize("strategy", ["masters_in_bf16"])
 def test_the_line_runs_it_alone(failures, strategy):
     """The last line, given to a shell, fails in the same words."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.implementations.adapters import CAUGHT_BY, strategies
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")

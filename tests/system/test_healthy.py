@@ -10,7 +10,7 @@ from meshproof.cases import case_id, load_cases
 from tests.healthy.zoo import FAMILIES, strategies
 from tests.selected import parameters
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 CASES = [
     pytest.param(case_id(trainer), marks=[pytest.mark.thorough] if number else [])

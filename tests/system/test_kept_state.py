@@ -8,7 +8,7 @@ from tests.implementations import stored as of_stored
 from tests.selected import parameters
 from tests.system.test_adapters import run_suites, verdicts
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 
 IN_EVERY_RUN = {

@@ -12,7 +12,7 @@ from meshproof.launching.group import Group
 from meshproof.launching.marks import Marks, mark
 from tests.implementations.hanging import is_gone
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from docs.stacks import pinned
 from meshproof.environments import Stack, make_environment
 from meshproof.upgrade.runs import run_suites
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 ROOT = Path(__file__).parents[2]
 OLDEST = ROOT / "constraints" / "jax-0.7.txt"

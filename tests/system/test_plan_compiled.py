@@ -22,7 +22,7 @@ from meshproof.targets.packages import missing
 from tests.system.test_plan_command import invoke
 from tests.unit.planning.plans import question
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 TINY = Model("tiny", 107_136, 2, 64, 256, heads=8, vocabulary=96, tied=True, length=16)
 ASKED = (

@@ -14,7 +14,7 @@ from meshproof.proposals.compiling import compile_first
 from tests.system.test_plan_compiled import LAYOUTS
 from tests.unit.planning.plans import question
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 EXAMPLES, VOCABULARY, HEADS = 32, 8192, 8
 SIZES = {"4 of 256": (4, 256, 128), "8 of 512": (8, 512, 256), "24 of 1024": (24, 1024, 512)}

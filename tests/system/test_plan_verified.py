@@ -8,6 +8,8 @@ import pytest
 
 from tests.system.test_plan_command import invoke
 
+pytestmark = pytest.mark.newest_stack
+
 CHOSEN = (
     "jax-gpt and data and not zero and not hsdp and not shard_map and not context and not block and not scanned "
     "and not adam and not tensor and not vocab and not sequence and not cnn"

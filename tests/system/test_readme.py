@@ -11,7 +11,7 @@ import pytest
 from docs.generated import RUN, stale
 from tests.documents import python_blocks
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("my_trainer", "meshproof")

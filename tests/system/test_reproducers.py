@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 15

@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from meshproof.cases import load_cases
-from tests.conftest import ANY_STACK
+from tests.conftest import ANY_STACK, runs_nowhere
 from tests.yardstick import quiet_seconds
 
 pytestmark = pytest.mark.any_stack
@@ -176,6 +177,14 @@ def test_started_backend_is_noticed(tmp_path):
     collected = collect(tmp_path, suite)
     assert collected.returncode != 0
     assert "none_may_start" in collected.stdout
+
+
+@pytest.mark.parametrize(
+    ("marks", "idle"), [("any_stack newest_stack", True), ("any_stack every_stack", False), ("newest_stack", False)]
+)
+def test_a_test_that_runs_nowhere_is_noticed(marks, idle):
+    """CI leaves out ``newest_stack`` on A and ``any_stack`` on B."""
+    assert runs_nowhere(SimpleNamespace(get_closest_marker=marks.split().__contains__)) is idle
 
 
 def stack_packages(source):

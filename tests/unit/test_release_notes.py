@@ -12,7 +12,7 @@ from meshproof.comparison.release_notes import Line, Release, explain, read_line
 from meshproof.observing.defaults import every_probe
 from tests.comparing import report
 
-pytestmark = pytest.mark.any_stack
+pytestmark = pytest.mark.newest_stack
 
 ROOT = Path(__file__).parents[2]
 RELEASES = {release.name: release for release in read_notes()}

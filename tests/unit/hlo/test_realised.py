@@ -13,6 +13,8 @@ from meshproof.hlo.realised import REALISED, TARGETS, realised_on
 from tests.unit.hlo.make_fixtures import ACCELERATORS
 from tests.unit.hlo.texts import MESH, stored
 
+pytestmark = pytest.mark.newest_stack
+
 TOPOLOGIES = {name.partition(":")[0]: name for name in ACCELERATORS}
 COMPILE = """
 import json, sys

@@ -54,15 +54,25 @@ def test_one_that_answers_is_what_was_seen():
     assert seen(read_selection([item("RUN-1")]), outcome)[0] is outcome
 
 
+def seen_shapes(target, **members):
+    """What MEM-4 compares, and whether the case was observed for it, where one parameter of five was seen."""
+    asked, layouts = [], SimpleNamespace(parameters=[SimpleNamespace(shape=(5,))])
+    case = Case("fsdp", SimpleNamespace(**members), {}, target)
+
+    def observe_also(other):
+        asked.append(other)
+        return SimpleNamespace(start=SimpleNamespace(layouts=layouts))
+
+    return shapes_of(case, observe_also, SimpleNamespace(see=lambda seen: seen)), asked == [case]
+
+
 def test_a_truth_tells_its_shapes_unobserved():
     """MEM-4 looks for a twin among all that are data parallel: each of them was observed, to know its shapes."""
     truth = SimpleNamespace(initial_parameters=lambda: {"w": np.zeros((4, 2)), "b": np.zeros(3)})
-    assert shapes_of(Case("a", SimpleNamespace(truth=truth), {}, "cpu"), lambda case: pytest.fail(case.id), None) == [
-        (3,),
-        (4, 2),
-    ]
-    start = SimpleNamespace(layouts=SimpleNamespace(parameters=[SimpleNamespace(shape=(5,))]))
-    judge = SimpleNamespace(see=lambda seen: seen)
-    assert shapes_of(Case("b", SimpleNamespace(), {}, "cpu"), lambda case: SimpleNamespace(start=start), judge) == [
-        (5,)
-    ]
+    assert seen_shapes("cpu", truth=truth) == ([(3,), (4, 2)], False)
+    assert seen_shapes("cpu") == ([(5,)], True)
+
+
+def test_no_truth_draws_values_of_real_size():
+    """What is only compiled may have billions of parameters."""
+    assert seen_shapes("tpu:v5e:2x4", truth=SimpleNamespace(initial_parameters=pytest.fail)) == ([(5,)], True)

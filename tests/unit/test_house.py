@@ -187,6 +187,20 @@ def test_a_test_that_runs_nowhere_is_noticed(marks, idle):
     assert runs_nowhere(SimpleNamespace(get_closest_marker=marks.split().__contains__)) is idle
 
 
+def left_out(script):
+    """What CI leaves out of ``make test``, by stack."""
+    return dict(re.findall(r'^run make test "\$\{(stack_[ab])\[@\]\}".* -m \'not (\w+)\'"$', script, re.MULTILINE))
+
+
+def test_ci_leaves_out_on_each_stack_what_runs_on_the_other():
+    """One word twice, or on the wrong stack, would leave tests out of both."""
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    expected = {"stack_a": "newest_stack", "stack_b": "any_stack"}
+    assert left_out(script) == expected
+    assert left_out(script.replace("not any_stack", "not newest_stack")) != expected
+    assert left_out(script.replace("not any_stack", "not any_stack and not fsdp")) != expected
+
+
 def stack_packages(source):
     """The packages of the stack that a file of tests names, itself or by the book, the suites or planted faults."""
     return set(

@@ -10,18 +10,20 @@ layer is the one that gives it as many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping as Named
+from dataclasses import replace
 from typing import Any
 
 from meshproof.contract import Proposal
 from reference_impl.forms.base import Form
+from reference_impl.mapping import Mapping
 from reference_impl.models import Model
 from reference_impl.models.gpt import GPT
 from reference_impl.models.scanned_gpt import ScannedGPT
 from reference_impl.modifiers.precision import NarrowOnTheMove
 from reference_impl.modifiers.rematerialisation import Rematerialised
 from reference_impl.optimizers import Optimizer
-from reference_impl.page import Page
+from reference_impl.page import Budget, HybridPage, Page, all_gather, all_reduce
 from reference_impl.sizes.stacked import Annotated, InSlices
 from reference_impl.strategies import (
     data_parallel,
@@ -35,6 +37,36 @@ from reference_impl.strategies import (
 )
 from reference_impl.truth import Adam, Momentum
 
+SPLIT_TENSORS = Mapping(heads="model", mlp="model")
+
+
+def joined(by_data: Mapping, by_tensor: Mapping) -> Mapping:
+    """What both split."""
+    return Mapping(**by_data.placed, **by_tensor.placed)
+
+
+ZERO1_TENSOR_PARALLEL = replace(
+    sequence_parallel.PAGE,
+    name="zero1_tensor_parallel",
+    optimizer=joined(zero1.PAGE.optimizer, sequence_parallel.AT_REST),
+    communication=Budget(
+        step=[*sequence_parallel.PAGE.communication.step, all_gather("parameters", over="data", dtype="float32")]
+    ),
+)
+"""`sequence_parallel`, whose optimizer state is split over data too."""
+
+HSDP_TENSOR_PARALLEL = replace(
+    hsdp.PAGE,
+    name="hsdp_tensor_parallel",
+    compute=joined(hsdp.PAGE.compute, SPLIT_TENSORS),
+    within=joined(hsdp.WITHIN, SPLIT_TENSORS),
+    parameters=fsdp_tensor_parallel.PAGE.parameters,
+    gradients=fsdp_tensor_parallel.PAGE.gradients,
+    optimizer=fsdp_tensor_parallel.PAGE.optimizer,
+    communication=Budget(step=[*hsdp.PAGE.communication.step, all_reduce("activations", over="model")]),
+)
+"""The groups of `hsdp`, each of which computes as `fsdp_tensor_parallel` does."""
+
 PAGES: dict[str, Page] = {
     "single device": single_device.PAGE,
     "data parallel": data_parallel.PAGE,
@@ -44,7 +76,9 @@ PAGES: dict[str, Page] = {
     "HSDP": hsdp.PAGE,
     "tensor parallel": sequence_parallel.PAGE,
     "data parallel + tensor parallel": sequence_parallel.PAGE,
+    "ZeRO-1 + tensor parallel": ZERO1_TENSOR_PARALLEL,
     "FSDP + tensor parallel": fsdp_tensor_parallel.PAGE,
+    "HSDP + tensor parallel": HSDP_TENSOR_PARALLEL,
 }
 """By the names of plans, whose tensor shards split what goes from layer to layer too."""
 
@@ -72,7 +106,7 @@ def proposed(proposal: Proposal) -> Form:
         raise LookupError(f"a GPT needs its {', '.join(unknown)}: give {asked}")
     if proposal.strategy not in PAGES:
         raise LookupError(f"the book builds of a plan {', '.join(PAGES)}")
-    options: dict[str, tuple[str, Mapping[str, Any] | tuple[str, ...]]] = {
+    options: dict[str, tuple[str, Named[str, Any] | tuple[str, ...]]] = {
         "optimizer": (proposal.optimizer, OPTIMIZERS),
         "precision": (proposal.precision, PRECISIONS),
     }
@@ -80,10 +114,11 @@ def proposed(proposal: Proposal) -> Form:
         if name not in known:
             raise LookupError(f"the book builds no {option} {name!r} of a plan; it builds {', '.join(known)}")
     page = PAGES[proposal.strategy]
-    axes = {axis: proposal.mesh.get(axis, 1) for axis in (("replica", "data") if page is hsdp.PAGE else ("data",))}
+    in_groups = isinstance(page, HybridPage)
+    axes = {axis: proposal.mesh.get(axis, 1) for axis in (("replica", "data") if in_groups else ("data",))}
     if "tensor" in proposal.mesh:
         axes["model"] = proposal.mesh["tensor"]
-    kind = InSlices if page is hsdp.PAGE else Annotated
+    kind = InSlices if in_groups else Annotated
     optimizer = OPTIMIZERS[proposal.optimizer]
     return kind(page, axes, optimizer, network(proposal), variant="proposed", batch_size=proposal.examples)
 

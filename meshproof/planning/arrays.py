@@ -77,7 +77,7 @@ class Disagreement:
 
 def splits_sequence(layout: Layout) -> bool:
     """Whether tensor shards split what goes from layer to layer by its positions; beside FSDP they hold it whole."""
-    return layout.tensor > 1 and layout.zero == 0
+    return layout.tensor > 1 and layout.zero < 3
 
 
 def parameters_of(shapes: Mapping[str, Shape], model: Model, layout: Layout) -> tuple[Parameter, ...]:

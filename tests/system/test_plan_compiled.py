@@ -37,7 +37,9 @@ LAYOUTS = {
     "FSDP": Layout(3, data=8, recomputes=True),
     "HSDP": Layout(3, replica=2, data=4, recomputes=True),
     "data parallel + tensor parallel": Layout(data=4, tensor=2, recomputes=True),
+    "ZeRO-1 + tensor parallel": Layout(1, data=4, tensor=2, recomputes=True),
     "FSDP + tensor parallel": Layout(3, data=4, tensor=2, recomputes=True),
+    "HSDP + tensor parallel": Layout(3, replica=2, data=2, tensor=2, recomputes=True),
 }
 LEAST, MOST = 0.8, 2.5
 """What a program holds over its formula: docs/planning.md states it."""

@@ -29,6 +29,8 @@ LAYOUTS = [
     Layout(data=2, tensor=4),
     Layout(3, data=2, tensor=4),
     Layout(3, data=4, tensor=2),
+    Layout(1, data=4, tensor=2),
+    Layout(3, replica=2, data=2, tensor=2),
 ]
 IN_BOOK = {"data": "data", "replica": "replica", "tensor": "model"}
 

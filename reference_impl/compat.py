@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from typing import Any
 
 import flax
 import jax
+from jax.sharding import Mesh
 from packaging.version import Version
 
 
@@ -36,6 +38,16 @@ def gather_equal(shard: jax.Array, axis: str, dimension: int) -> jax.Array:
 def reshard(tree: Any, specs: Any) -> Any:
     """A tree on explicit mesh axes, laid out by specs. In ``jax.sharding`` before it was in ``jax``."""
     return (jax if hasattr(jax, "reshard") else jax.sharding).reshard(tree, specs)
+
+
+def use_axes(mesh: Mesh) -> AbstractContextManager[Any]:
+    """A context in which a constraint by spec means the axes of a mesh, inside ``jit`` and outside.
+
+    Before JAX 0.8 a mesh without devices is not enough for that.
+    """
+    if Version(jax.__version__) < Version("0.8"):
+        return mesh
+    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
 BARRIERS_HOLD = Version(jax.__version__) >= Version("0.11.1")

@@ -1,15 +1,22 @@
 """A step that is right in one process is not yet right in several: each sees its own devices first."""
 
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
 
 from meshproof.measures.numerics import bitwise
 from meshproof.observing.seen import NotSupported
+from meshproof.observing.versions import admits
 
 from .applicability import distributed
 from .twins import agree_steps
+
+
+ONE_ORDER = ">=0.8"
+"""The jaxlib that reduces among the devices of one of several processes in the order in which processes reduce. On
+0.7.2 a mesh axis that two processes hold whole, and four do not, gave other bits over four."""
 
 
 def chosen(case, cases):
@@ -34,6 +41,9 @@ def test_processes_agree(case, observation, over, judge, request):
         agreed = agree_steps(alone, steps, truth, ("one process", f"{count} processes"))
         verdicts += [replace(verdict, part=f"{verdict.part} over {count} processes") for verdict in agreed]
     first, *others = seen
+    if others and not admits(ONE_ORDER, version("jaxlib")):
+        judge.note(f"jaxlib {version('jaxlib')} reduces in other orders over other numbers of processes")
+        others = []
     for count in others:
         names = f"{first} processes", f"{count} processes"
         for number, (one, other) in enumerate(zip(seen[first], seen[count], strict=True), start=1):

@@ -15,10 +15,11 @@ import jax
 import optax
 from flax import nnx
 from jax.lax import optimization_barrier, with_sharding_constraint
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
+from reference_impl.compat import use_axes
 from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.lifecycle.rule_tables import Rule, settle
@@ -121,10 +122,8 @@ class NnxForm(Form):
         return self.by_rules(Mapping(**names), tuple((name, axes or None) for name, axes in settled.placed.items()))
 
     def by_rules(self, annotations: Mapping, rules: Any) -> Tree:
-        """The specs of parameters that are annotated so, as NNX resolves them. Makes no array, and needs no device."""
-        axes = self.mesh_axes
-        mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
-        with jax.sharding.use_abstract_mesh(mesh), nnx.logical_axis_rules(rules):
+        """The specs of parameters that are annotated so, as NNX resolves them. Makes no array."""
+        with use_axes(self.mesh), nnx.logical_axis_rules(rules):
             model = nnx.eval_shape(lambda key: self.module(annotations, key), abstract_key())
             return nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(model, nnx.Param)))  # type: ignore[no-any-return]
 

@@ -43,7 +43,7 @@ def fits_cudnn(q_BxTxHxK: jax.Array, device: Any) -> bool:
     That is 16-bit floats with a K that is a multiple of 8 up to 128. ``jax.nn.dot_product_attention`` raises where it
     takes them not, and where the host has no cuDNN.
     """
-    if device is None or device.platform != "gpu" or not FUSES.match(device.device_kind):
+    if device is None or not FUSES.match(device.device_kind):
         return False
     narrow, head_dim = q_BxTxHxK.dtype in (jnp.bfloat16, jnp.float16), q_BxTxHxK.shape[-1]
     return narrow and head_dim % 8 == 0 and head_dim <= 128

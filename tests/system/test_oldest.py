@@ -24,8 +24,9 @@ def test_its_pins_are_the_least_that_is_admitted():
 
 
 def test_the_oldest_stack_is_judged(tmp_path):
-    """Annotated, by hand and in NNX: layout, communication, memory and numbers."""
-    chosen = ["-k", "data_tensor_parallel-jax-mlp or zero2_shard_map or zero1-nnx", "--operations", "none"]
+    """Annotated, by hand and in NNX, a transformer, and rules: layout, communication, memory and numbers."""
+    several = "data_tensor_parallel-jax-mlp or zero2_shard_map or zero1-nnx or vocabulary_parallel or sharding_rules"
+    chosen = ["-k", several, "--operations", "none"]
     environment = make_environment(Stack(pinned(OLDEST).requirements))  # on whatever Python is here
     report = run_suites(environment, chosen, tmp_path / "report.json")
     statuses = {clause["id"]: clause["status"] for clause in report["clauses"]}

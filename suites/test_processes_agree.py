@@ -13,7 +13,6 @@ from meshproof.observing.versions import admits
 from .applicability import distributed
 from .twins import agree_steps
 
-
 ONE_ORDER = ">=0.8"
 """The jaxlib that reduces among the devices of one of several processes in the order in which processes reduce. On
 0.7.2 a mesh axis that two processes hold whole, and four do not, gave other bits over four."""

@@ -18,7 +18,8 @@ MOMENTS = {"mu", "nu", "trace", "momentum", "velocity", "m", "v", "v_row", "v_co
 MOMENTS |= {"adam_mu", "adam_nu", "adam_m", "adam_v", "exp_avg", "exp_avg_sq"}
 OPTIMIZERS = {"opt_state", "optimizer", "optimizer_state", "opt", "optim", "optimizer_states"}
 PARAMETERS = ("params", "parameters", "weights", "model", "network")
-OTHERS = {"ema", "ema_params", "average", "averages", "averaged", "target", "target_params", "batch_stats", "rngs"}
+OTHERS = {"ema", "ema_params", "params_ema", "average", "averages", "averaged", "target", "target_params"}
+OTHERS |= {"batch_stats", "rngs"}
 
 
 @dataclass(frozen=True)

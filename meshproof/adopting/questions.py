@@ -60,8 +60,11 @@ def of_layouts(sight: Sight) -> tuple[Layouts, list[Question]]:
                 Question(part, f"{named(odd)}: placed as {placed}, which no PartitionSpec says: intended?")
             )
     gradients = sight.gradients or (None if parameters is None else _by_step(sight, parameters, moments or {}))
-    if gradients:
+    if gradients and sight.frozen:
         gradients = {path: leaf for path, leaf in gradients.items() if path not in sight.frozen}
+        if not moments:
+            still = f"{named(sorted(sight.frozen))}: three steps leave them as they were, as if they were not trained"
+            questions.append(Question("gradients", f"{still}: intended?"))
     inside = _split_inside(sight)
     batch = inside or _batch(sight, questions)
     whole = {field: replace(used, spec=()) for field, used in inside.items()}

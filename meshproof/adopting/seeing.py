@@ -18,6 +18,7 @@ import numpy as np
 from meshproof.adopting.adapter import Adapter, AdoptError, spec_of, trimmed
 from meshproof.adopting.placement import placing
 from meshproof.adopting.traced import draws_bits, looked_up
+from meshproof.adopting.training import frozen_in
 from meshproof.adopting.trees import arrays
 from meshproof.cases import Case
 from meshproof.contract import Leaves, leaves, spec_axes
@@ -129,13 +130,9 @@ class Sight:
 
     @cached_property
     def frozen(self) -> frozenset[str]:
-        """The parameters that three steps leave as they were, if they change others: a rate may begin at 0."""
+        """The parameters that three steps do not train."""
         steps = self.training.steps
-        if not isinstance(steps, tuple):
-            return frozenset()
-        first, last = self.start, steps[-1].parameters
-        still = frozenset(path for path, value in first.items() if path in last and np.array_equal(value, last[path]))
-        return still if still < first.keys() else frozenset()
+        return frozen_in(self.start, steps) if isinstance(steps, tuple) and steps else frozenset()
 
 
 def see(adapter: Adapter) -> Sight:
@@ -166,7 +163,6 @@ def see(adapter: Adapter) -> Sight:
         adapter = replace(adapter, members={"draws": "    draws = True"} | adapter.members)
     layouts, placed = start.layouts, start.batch.fields
     host = {path: np.asarray(value) for path, value in leaves(subject.host_batches[0])}
-    ranks = {field.path: len(field.shape) for field in placed} if isinstance(placed, tuple) else {}
     return Sight(
         adapter=adapter,
         parameters=_leaves(layouts.parameters, adapter.mesh),
@@ -185,7 +181,7 @@ def see(adapter: Adapter) -> Sight:
         promotions=_told(gradients.promotions),
         held_whole=_held_whole(initialisation.held, layouts.parameters),
         tables=tables,
-        device_dimension=any(rank > host[path].ndim for path, rank in ranks.items() if path in host),
+        device_dimension=any(_of_one_device(field, host) for field in _told(placed)),
     )
 
 
@@ -281,6 +277,12 @@ def _leaf(leaf: LeafLayout, mesh: Mapping[str, int]) -> Leaf:
 
 def _told(seen: Any) -> tuple[Any, ...]:
     return seen if isinstance(seen, tuple) else ()
+
+
+def _of_one_device(field: LeafLayout, host: Leaves) -> bool:
+    """Whether a placed field has one more dimension than on the host, of which each device holds one."""
+    longer = field.path in host and len(field.shape) > np.ndim(host[field.path])
+    return longer and all(shard.shape[0] == 1 for shard in field.shards)
 
 
 def _bytes(layouts: observed.Layouts) -> int:

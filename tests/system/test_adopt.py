@@ -90,6 +90,17 @@ def test_copies_that_are_stacked_are_copies(tmp_path):
     assert failed == 0 and proved >= 20, said
 
 
+def test_first_steps_that_show_little_are_not_taken_for_more(tmp_path):
+    """What three steps leave as it was is trained if its moment moves; two microbatches are no eight devices."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted_microbatches:HardlyRises", "--output", "mine.py")
+    assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
+    contract = written(tmp_path / "mine.py")
+    assert not contract.device_dimension and {tuple(spec) for spec in contract.batch.values()} == {(None, "data")}
+    assert list(contract.gradients) == ["*"] and contract.step[0].bytes == 4 * (16 * 32 + 32 * 8)
+    failed, proved, said = check(tmp_path, "mine")
+    assert failed == 0 and proved >= 20, said
+
+
 @pytest.mark.thorough
 def test_what_is_rounded_to_eight_bits_is_promised_and_asked(tmp_path):
     """Types by the words of a contract, with a question each."""

@@ -22,6 +22,13 @@ def test_parts_are_found_by_moments():
     }  # fmt: skip
 
 
+def test_an_average_is_not_taken_for_parameters_that_an_optimizer_holds():
+    """As ``flax.optim`` did, under ``optimizer/target``: which of the two is trained no path tells."""
+    shapes = {f"{tree}/w": (4, 4) for tree in ("params_ema", "optimizer/target", "optimizer/state/momentum")}
+    with pytest.raises(LookupError, match=r"no array of the state can be a parameter; give the trainer parameters"):
+        find_parts(shapes)
+
+
 def test_moments_by_hand_are_found():
     """By names that no layer has."""
     shapes = {"weights/embed": (8, 4), "weights/ln": (4,), "step": ()}

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from meshproof.launching.peers import Peers
 
-JOINING = 120.0
+JOINING = 60.0
 """Seconds in which every process must have come: each has imported JAX and collected its tests by then."""
 
 

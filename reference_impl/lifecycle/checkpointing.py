@@ -8,8 +8,9 @@ Each device writes its own shards and one of several replicas is written, so tha
 state decides where a leaf goes: the same checkpoint is restored onto a mesh of another shape, and each device reads
 only what it will hold. Parameters, moments and counters are leaves alike: a state that lacks one trains otherwise.
 
-What is on disk is compared with the abstract state before anything is read. Whoever starts from the initial state and
-replaces what the checkpoint has keeps an initial value wherever a leaf was renamed, and nothing tells.
+What is on disk is held to its checksums, and compared with the abstract state, before anything is read. Whoever starts
+from the initial state and replaces what the checkpoint has keeps an initial value wherever a leaf was renamed, and
+nothing tells.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from reference_impl.lifecycle import checksums
 from reference_impl.lifecycle.saved_data import PART, DamagedDataError, DataError, Resumable, SavedData
 
 State = Any
@@ -52,7 +54,7 @@ class Saving:
 
     def __init__(self, folder: Path, response: Any) -> None:
         self.folder, self.response = folder, response
-        self.removed = False
+        self.removed = self.summed = False
 
     def done(self) -> bool:
         """Whether the checkpoint is whole on disk; does not wait. Raises as `result` where it never will be."""
@@ -76,6 +78,9 @@ class Saving:
             if not self.removed:  # later the folder may be that of another save
                 self._remove()
             raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
+        if not self.summed and jax.process_index() == 0:
+            checksums.write(self.folder)
+        self.summed = True
 
     def _remove(self) -> None:
         """Remove what was written, and for half a second what comes after it: Orbax tells of the first writer that
@@ -114,11 +119,17 @@ def restore(abstract_state: State, folder: Path, data: Resumable | None = None) 
     """The state that was saved, as ``abstract_state`` places it: ``ShapeDtypeStruct`` leaves with shardings. A data
     iterator continues where it was saved.
 
-    Raises `CheckpointError` where a leaf is missing, unknown, or of another shape or dtype, and where the iterator's
-    place is another iterator's; as `DamagedError` where the folder is no checkpoint or one that cannot be read, or the
-    iterator's place is missing. A bit that was flipped in an array is not noticed: Orbax keeps no checksum.
+    Raises `CheckpointError` where a leaf is missing, unknown, or of another shape or dtype, where the iterator's place
+    is another iterator's, and where a later version wrote the checkpoint; as `DamagedError` where the folder is no
+    checkpoint or one that cannot be read, a file is not what was written, or the iterator's place is missing.
     """
     expected = by_path(abstract_state)
+    try:
+        checksums.verify(folder, jax.process_index(), jax.process_count())
+    except checksums.ChecksumError as error:
+        raise DamagedError(f"{folder} is damaged, restore an earlier checkpoint: {error}") from error
+    except checksums.FormatError as error:
+        raise CheckpointError(f"{folder} is a checkpoint of another version: {error}") from error
     check(expected, folder)
     if data is not None:
         try:

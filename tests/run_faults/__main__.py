@@ -48,8 +48,7 @@ def main() -> int:
     print(", ".join(f"{count} {how}" for how, count in counts.most_common()))
     print(
         f"{len(judged)} faults in {seconds:.0f} s; at most {max(each.lost for each in judged)} steps to do again; a "
-        f"lost process was named within {slowest:.1f} s; unnoticed are flipped bits in arrays, of which Orbax keeps no "
-        f"checksum (docs/checkpoints.md)"
+        f"lost process was named within {slowest:.1f} s"
     )
     violations = [each for each in judged if each.violated]
     for each in violations:

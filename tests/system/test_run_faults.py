@@ -15,12 +15,11 @@ def faults(*words, limit=600):
     return subprocess.run(command, capture_output=True, text=True, timeout=limit)
 
 
-@pytest.mark.thorough
 def test_a_run_survives_its_faults():
     """No wrong state, no hang, no save lost, and whoever is lost is named."""
     run = faults("--seed", 17, "--count", 60)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert len(re.findall(r"^fault \d+ of seed 17: .* → (bitwise|named|unnoticed)", run.stdout, re.M)) == 60, run.stdout
+    assert len(re.findall(r"^fault \d+ of seed 17: .* → (bitwise|named)", run.stdout, re.M)) == 60, run.stdout
     [seconds] = re.findall(r"a lost process was named within ([\d.]+) s", run.stdout)
     assert float(seconds) < 10
 

@@ -11,7 +11,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from meshproof.observing.background_saves import no_file_over
-from reference_impl.lifecycle.checkpointing import CheckpointError, by_path, restore, save, save_async
+from reference_impl.lifecycle import checksums
+from reference_impl.lifecycle.checkpointing import CheckpointError, DamagedError, by_path, restore, save, save_async
 
 WHOLE = {"kernel": PartitionSpec("data"), "count": PartitionSpec()}
 
@@ -147,18 +148,19 @@ def arrays_of(folder):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Orbax raises once a shard
 def test_arrays_that_are_cut_off_are_refused(tmp_path):
-    """By the same type."""
+    """By the same type, without checksums too."""
     held = state(kernel=np.random.default_rng(0).standard_normal((256, 256), np.float32))
     folder = tmp_path / "checkpoint"
     save(held, folder)
+    (folder / checksums.FILE).unlink()
     file = arrays_of(folder)
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(CheckpointError, match=f"{re.escape(str(folder))} could not be read and may be damaged"):
         restore(abstract(held), folder)
 
 
-def test_a_flipped_bit_is_not_noticed(tmp_path):
-    """Orbax writes no checksum of an array: where it begins to, docs/checkpoints.md is wrong."""
+def test_a_flipped_bit_is_noticed_by_its_checksum(tmp_path):
+    """Orbax writes none of an array: where it begins to, docs/checkpoints.md is wrong."""
     held = state(kernel=np.random.default_rng(0).standard_normal((256, 256), np.float32))
     folder = tmp_path / "checkpoint"
     save(held, folder)
@@ -166,7 +168,35 @@ def test_a_flipped_bit_is_not_noticed(tmp_path):
     contents = bytearray(file.read_bytes())
     contents[len(contents) // 2] ^= 1
     file.write_bytes(contents)
+    with pytest.raises(
+        DamagedError, match=r"is damaged, restore an earlier checkpoint: state/ocdbt\S+ is not what was"
+    ):
+        restore(abstract(held), folder)
+    (folder / checksums.FILE).unlink()
     assert not np.array_equal(restore(abstract(held), folder)["kernel"], held["kernel"])
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "message"),
+    [
+        ('{"format": 2}', CheckpointError, "is a checkpoint of another version: its format is 2: expected 1; the ver"),
+        (
+            '{"format": 1, "crc32": {"state/d": 7}}',
+            DamagedError,
+            "state/d is missing$",
+        ),
+        ("{", DamagedError, "checksums.json cannot be read: "),
+        ("[1]", DamagedError, "checksums.json cannot be read: "),
+    ],
+)
+def test_sums_that_are_of_another_checkpoint_are_refused(tmp_path, told, error, message):
+    """Those of a later version by both formats, before anything is read; it is not called damaged."""
+    held = state()
+    save(held, tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / checksums.FILE).write_text(told)
+    with pytest.raises(CheckpointError, match=message) as raised:
+        restore(abstract(held), tmp_path / "checkpoint")
+    assert raised.type is error
 
 
 def test_what_is_saved_in_the_background_is_the_state_of_the_call(tmp_path):

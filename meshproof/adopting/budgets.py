@@ -30,6 +30,7 @@ from meshproof.adopting.traffic import (
     sorted_out,
     vectors,
 )
+from meshproof.adopting.training import trained_alike
 from meshproof.adopting.vectors_in_part import used_in_part
 from meshproof.contract import Communication, Payload, spec_axes
 from meshproof.measures.traffic import between_examples, metrics_allowed, norms_allowed
@@ -92,7 +93,9 @@ def judged(
     seen = in_step(theory, seen, forward, sizes, 2 + sight.step.rematerialises, kept)
     repetitions = 1
     if layouts.batch is not None:
-        repetitions, seen = reductions(theory, seen, forward, parts, evaluations, read_in_part, questions)
+        steps = sight.training.steps
+        alike = trained_alike(sight.start, steps) if isinstance(steps, tuple) and sight.start else {}
+        repetitions, seen = reductions(theory, seen, forward, parts, evaluations, read_in_part, alike, questions)
         _gathers(theory, seen, sight.step.rematerialises, questions)
         questions += shown_whole(gradients, seen)
         split = split_axes(layouts.parameters, sight.mesh) | split_axes(layouts.optimizer_state, sight.mesh)

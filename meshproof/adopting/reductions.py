@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from math import prod
 
@@ -20,12 +21,14 @@ def reductions(
     parts: int,
     evaluations: int,
     read_in_part: frozenset[str],
+    alike: Mapping[str, str],
     questions: list[Question],
 ) -> tuple[int, list[Seen]]:
     """How often each gradient is reduced, and what must move where that contradicts the layouts.
 
     As many reductions of each gradient as there are ``parts``, or ``evaluations``, or both of these times each other
     are theirs, also where some gradients are reduced more often or not at all; so they are with as many of each metric.
+    Gradients that are equal, as ``alike`` says, may be reduced as one.
     """
     counts = {
         (shape, axis): (of, theory.times(of, axis, seen))
@@ -64,6 +67,8 @@ def reductions(
                 both = (axis, *elsewhere)
                 how += f", but over {' and '.join(elsewhere)}; if a broadcast copy of it is, jax.lax.pcast(parameters, "
                 how += f"{both}, to='varying') reduces it once, over all"
+        elif count * len(of) >= len({alike.get(weight.path, weight.path) for weight in of}) and count < 1:
+            continue
         elif count < 1:
             how = f"reduced over {axis} for {count.numerator} of {count.denominator} of them"
         elif count > 1:

@@ -90,6 +90,15 @@ def test_copies_that_are_stacked_are_copies(tmp_path):
     assert failed == 0 and proved >= 20, said
 
 
+def test_equal_gradients_are_reduced_as_one(tmp_path):
+    """As a compiler does with two biases that are added: nothing is asked, and the bytes of one are promised."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted_pmap:AddsBiases", "--output", "mine.py")
+    assert adopted.returncode == 0 and adopted.stdout == "written: mine.py\n", adopted.stdout + adopted.stderr
+    assert written(tmp_path / "mine.py").step[0].bytes == 4 * (16 * 32 + 32 * 8 + 32)
+    failed, proved, said = check(tmp_path, "mine")
+    assert failed == 0 and proved >= 20, said
+
+
 def test_first_steps_that_show_little_are_not_taken_for_more(tmp_path):
     """What three steps leave as it was is trained if its moment moves; two microbatches are no eight devices."""
     adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted_microbatches:HardlyRises", "--output", "mine.py")

@@ -63,7 +63,7 @@ def observe_layouts(subject: Subject, state: Any) -> Layouts:
             auxiliary=subject.attempt(lambda: _of_part(subject, "auxiliary", state))
             if subject.has("auxiliary")
             else (),
-            undeclared=subject.then(shown, lambda shown: _undeclared(shown, named)),
+            undeclared=subject.then(shown, lambda shown: undeclared_in(shown, named)),
             state_bytes=bytes_per_device(arrays),
             scalar_bytes=bytes_per_device([array for array in arrays if _is_small(array)]),
             memories=subject.attempt(lambda: memories(subject.strategy.mesh.devices.flat[0])),
@@ -115,8 +115,9 @@ def _held_once(state: Any, shown: Seen[list[Any]]) -> list[tuple[str, Any]]:
     return found
 
 
-def _undeclared(shown: list[Any], named: list[tuple[str, jax.Array]]) -> tuple[str, ...]:
-    """The arrays of a state that no part shows: not themselves, nor as another array of their shape and dtype.
+def undeclared_in(shown: list[Any], named: list[tuple[str, jax.Array]]) -> tuple[str, ...]:
+    """The arrays of a state that no part shows: not themselves, nor as another array of their shape and dtype, or of
+    what one device has of it, as of a state that ``pmap`` stacks.
 
     A strategy may show copies, and its random keys are never shown themselves.
     """
@@ -125,10 +126,11 @@ def _undeclared(shown: list[Any], named: list[tuple[str, jax.Array]]) -> tuple[s
     copies = Counter((array.shape, array.dtype) for array in by_id.values())
     found = []
     for path, array in others:
-        if copies[array.shape, array.dtype]:
-            copies[array.shape, array.dtype] -= 1
-        else:
+        shapes = (shape for shape in (array.shape, array.shape[1:]) if copies[shape, array.dtype])
+        if (shape := next(shapes, None)) is None:
             found.append(path)
+        else:
+            copies[shape, array.dtype] -= 1
     return tuple(found)
 
 

@@ -92,7 +92,9 @@ def scalar(returned: Any, what: str) -> float:
     """One number. Raises ``TypeError``."""
     if np.shape(returned) != ():
         of_pmap = " (under pmap, out_axes=None returns that of one device)" if np.ndim(returned) == 1 else ""
-        raise TypeError(f"{what} is {shown(returned)}, expected a scalar; return the mean over the global batch{of_pmap}")
+        raise TypeError(
+            f"{what} is {shown(returned)}, expected a scalar; return the mean over the global batch{of_pmap}"
+        )
     return float(returned)
 
 

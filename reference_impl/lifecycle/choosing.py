@@ -31,10 +31,13 @@ def parse_mesh(text: str) -> dict[str, int]:
 def choose(strategy: str, framework: str, model: str, axes: dict[str, int] | None, batch: int) -> Form:
     """The book's case of this page, with the model, mesh axes and batch that the user named.
 
-    An annotated page takes any model that the book has in its framework; one by hand those that it was written for.
+    An annotated page takes any model that the book has in its framework; one by hand those that it was written for. Of
+    a page that has variants alone, such as rematerialisation, the first is taken.
     Raises ``ValueError``, with what there is, for an unknown page, framework or model, and as `Form` does.
     """
-    book = [form for form in reference_impl.strategies() if not form.variant]
+    every = list(reference_impl.strategies())
+    plain = {form.name for form in every if not form.variant}
+    book = [form for form in every if not form.variant or form.name not in plain]
     pages = [form for form in book if form.name == strategy]
     if not pages:
         raise ValueError(f"unknown strategy {strategy!r}: expected one of {listed(form.name for form in book)}")

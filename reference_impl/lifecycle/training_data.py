@@ -1,4 +1,4 @@
-"""What the loop trains on: a synthetic regression, and three sonnets of Shakespeare by characters.
+"""What the loop trains on: a synthetic regression, three sonnets of Shakespeare by characters, or drawn labels.
 
 A batch is a function of the seed and the step alone. Who reads them in turn has a place, which is saved with the state:
 see `data_loading.ShuffledBatches`.
@@ -18,6 +18,7 @@ import numpy as np
 from meshproof.contract import Batch
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
+from reference_impl.truth import Momentum
 from reference_impl.truth.data import draw_bell, draw_words, float32
 
 CORPUS = Path(__file__).with_name("sonnets.txt")
@@ -93,15 +94,15 @@ def order(epoch: int, seed: int, examples: int) -> np.ndarray:
 
 
 def fields_for(network: Model) -> dict[str, np.ndarray]:
-    """All examples of the data set that fits a model: text for language models, targets for perceptrons.
-
-    Raises ``ValueError`` where none fits.
-    """
-    if isinstance(network, MLP) and network.criterion == "mean_squared_error":
-        return regression(network.widths[0], network.widths[-1])
+    """All examples of the data set that fits a model: text for language models, targets for perceptrons, and for any
+    other what its truth draws for the suites."""
+    plain = network.plain
+    if isinstance(plain, MLP) and plain.criterion == "mean_squared_error":
+        return regression(plain.widths[0], plain.widths[-1])
     if set(network.batch_axes) == {"x", "y"} and network.batch_axes["x"] == ("batch", "length"):
-        return windows(CORPUS.read_text(encoding="ascii"), vars(network)["length"], vars(network)["vocab"])
-    raise ValueError(f"there is no data set for model {network.name!r}: expected a perceptron or a language model")
+        return windows(CORPUS.read_text(encoding="ascii"), vars(plain)["length"], vars(plain)["vocab"])
+    [drawn] = network.truth(Momentum()).batches(1, EXAMPLES)
+    return dict(drawn)
 
 
 def regression(inputs: int, outputs: int) -> dict[str, np.ndarray]:

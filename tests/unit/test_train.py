@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import reference_impl
 from meshproof.observing.background_saves import no_file_over
 from reference_impl import train
 from reference_impl.lifecycle.choosing import choose, parse_mesh
@@ -41,6 +42,14 @@ def run_of(strategy, seed=3):
 def bits(state):
     """Every leaf of a state as bytes."""
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
+
+
+def test_every_page_of_the_book_has_data():
+    """In the framework that it is written in, on its own mesh; also pages of which there are variants alone."""
+    pages = {form.name: form.framework for form in reversed([*reference_impl.strategies()])}
+    for name, framework in pages.items():
+        form = choose(name, framework, "", None, 0)
+        assert Shuffled(fields_for(form.network), form.batch_size, 0).steps_per_epoch > 1, name
 
 
 def test_a_resumed_run_is_bitwise_the_run_that_was_not_stopped(strategy, silent, tmp_path):

@@ -16,30 +16,27 @@ def frozen_in(start: Leaves, steps: Sequence[Any]) -> frozenset[str]:
 
     But for those of which a moment changes from step to step: a rate that begins near 0 adds less than a last digit.
     """
-    first, last = steps[0], steps[-1]
-    still = frozenset(
-        path
-        for path, value in start.items()
-        if path in last.parameters and np.array_equal(value, last.parameters[path])
-    )
-    if not still < start.keys():
-        return frozenset()
-    kept = first.optimizer_state
-    moving = (path for path, value in last.optimizer_state.items() if not np.array_equal(value, kept.get(path)))
-    return still - {owner(path, start) for path in moving}
+    still = unchanged(start, steps[-1].parameters)
+    moments = steps[-1].optimizer_state
+    moving = moments.keys() - unchanged(steps[0].optimizer_state, moments)
+    return still - {owner(path, start) for path in moving} if still < start.keys() else frozenset()
+
+
+def unchanged(before: Leaves, after: Leaves) -> frozenset[str]:
+    """The leaves that have the values that they had."""
+    return frozenset(path for path, value in before.items() if path in after and np.array_equal(value, after[path]))
 
 
 def trained_alike(start: Leaves, steps: Sequence[Any]) -> dict[str, str]:
     """The parameters whose gradients are those of another one, with the first of these: their moments are equal, or
     what all steps add where there are none. A compiler reduces such gradients once."""
-    last, first = steps[-1], dict[bytes, str]()
-    kept: dict[str, list[bytes]] = {}
+    last, first, alike = steps[-1], dict[bytes, str](), dict[str, str]()
+    kept: dict[str, list[Any]] = {}
     for path, value in last.optimizer_state.items():
-        kept.setdefault(owner(path, start), []).append(np.asarray(value).tobytes())
-    alike = {}
+        kept.setdefault(owner(path, start), []).append(np.asarray(value))
     for path, value in start.items():
-        added = [np.asarray(last.parameters[path] - value).tobytes()]
-        signature = b"".join([str(np.shape(value)).encode(), *kept.get(path, added)])
-        if (twin := first.setdefault(signature, path)) != path:
+        told = kept.get(path, [np.asarray(last.parameters[path] - value)])
+        signature = b"".join([str(np.shape(value)).encode(), *(each.tobytes() for each in told)])
+        if any(map(np.any, told)) and (twin := first.setdefault(signature, path)) != path:
             alike[path] = twin
     return alike

@@ -67,8 +67,8 @@ class Saving:
     def result(self, timeout: float = PATIENCE) -> None:
         """Wait until the checkpoint is whole on disk.
 
-        Raises `CheckpointError` where it cannot be written, and removes what was; ``TimeoutError`` where it is still
-        being written after so many seconds.
+        Raises `CheckpointError` where it cannot be written, and removes what was, or where its checksums cannot be;
+        ``TimeoutError`` where it is still being written after so many seconds.
         """
         try:
             self.response.result(timeout=timeout)
@@ -79,7 +79,10 @@ class Saving:
                 self._remove()
             raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
         if not self.summed and jax.process_index() == 0:
-            checksums.write(self.folder)
+            try:
+                checksums.write(self.folder)
+            except OSError as error:
+                raise CheckpointError(f"{self.folder} was saved, and its checksums were not: {error}") from error
         self.summed = True
 
     def _remove(self) -> None:

@@ -27,11 +27,14 @@ class FormatError(RuntimeError):
 
 
 def write(folder: Path) -> None:
-    """Write the sums of a whole checkpoint."""
+    """Write the sums of a whole checkpoint. Raises ``OSError``, and leaves nothing half-written."""
     told = {"format": FORMAT, "crc32": {file.relative_to(folder).as_posix(): crc32(file) for file in files(folder)}}
     unfinished = folder / f"{FILE}.{os.getpid()}"
-    unfinished.write_text(json.dumps(told), encoding="utf-8")
-    unfinished.replace(folder / FILE)
+    try:
+        unfinished.write_text(json.dumps(told), encoding="utf-8")
+        unfinished.replace(folder / FILE)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def verify(folder: Path, process: int, processes: int) -> None:

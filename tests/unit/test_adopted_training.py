@@ -37,6 +37,7 @@ def test_what_no_step_changes_is_frozen_unless_its_moment_moves(last, before, af
     [
         ({"a": np.ones(2), "b/a": np.ones(2)}, {}, {"b/a": "a"}),
         ({"a": np.ones(2), "b/a": np.full(2, 2.0)}, {}, {}),
+        ({}, {}, {}),
         ({"a": np.ones(2), "b/a": np.full(2, 2.0)}, {"mu/a": np.ones(2), "mu/b/a": np.ones(2)}, {"b/a": "a"}),
         ({"a": np.ones(2), "b/a": np.ones(2)}, {"mu/a": np.ones(2), "mu/b/a": np.zeros(2)}, {}),
     ],

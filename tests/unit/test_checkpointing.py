@@ -176,6 +176,19 @@ def test_a_flipped_bit_is_noticed_by_its_checksum(tmp_path):
     assert not np.array_equal(restore(abstract(held), folder)["kernel"], held["kernel"])
 
 
+def test_sums_that_cannot_be_written_are_an_error(tmp_path, monkeypatch):
+    """The next `result` tries again."""
+    saving = save_async(held := state(), tmp_path / "checkpoint")
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(CheckpointError, match="was saved, and its checksums were not: "),
+    ):
+        patch.setattr(checksums, "FILE", "no folder/checksums.json")
+        saving.result()
+    saving.result()
+    assert (tmp_path / "checkpoint" / checksums.FILE).exists() and restore(abstract(held), tmp_path / "checkpoint")
+
+
 @pytest.mark.parametrize(
     ("told", "error", "message"),
     [

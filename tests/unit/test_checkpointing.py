@@ -181,7 +181,7 @@ def test_sums_that_cannot_be_written_are_an_error(tmp_path, monkeypatch):
     saving = save_async(held := state(), tmp_path / "checkpoint")
     with (
         monkeypatch.context() as patch,
-        pytest.raises(CheckpointError, match="was saved, and its checksums were not: "),
+        pytest.raises(CheckpointError, match="saved, and its checksums were not: "),
     ):
         patch.setattr(checksums, "FILE", "no folder/checksums.json")
         saving.result()

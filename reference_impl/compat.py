@@ -8,6 +8,7 @@ from typing import Any
 
 import flax
 import jax
+from flax import nnx
 from jax.sharding import Mesh
 from packaging.version import Version
 
@@ -40,14 +41,12 @@ def reshard(tree: Any, specs: Any) -> Any:
     return (jax if hasattr(jax, "reshard") else jax.sharding).reshard(tree, specs)
 
 
-def use_axes(mesh: Mesh) -> AbstractContextManager[Any]:
-    """A context in which a constraint by spec means the axes of a mesh, inside ``jit`` and outside.
+def resolving(mesh: Mesh) -> AbstractContextManager[Any]:
+    """A context in which NNX makes variables that are annotated, and places none.
 
-    Before JAX 0.8 a mesh without devices is not enough for that.
+    Flax before 0.12.1 places each by a constraint, for which JAX of that time needs the mesh in the context.
     """
-    if Version(jax.__version__) < Version("0.8"):
-        return mesh
-    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+    return nnx.use_eager_sharding(False) if hasattr(nnx, "use_eager_sharding") else mesh
 
 
 BARRIERS_HOLD = Version(jax.__version__) >= Version("0.11.1")

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec
 
 from meshproof.contract import Batch, Tree, leaves
 from reference_impl import optimizers
-from reference_impl.compat import use_axes
+from reference_impl.compat import resolving
 from reference_impl.forms.base import Form, OnMesh, abstract_key
 from reference_impl.forms.layouts import Annotated
 from reference_impl.lifecycle.rule_tables import Rule, settle
@@ -123,7 +123,7 @@ class NnxForm(Form):
 
     def by_rules(self, annotations: Mapping, rules: Any) -> Tree:
         """The specs of parameters that are annotated so, as NNX resolves them. Makes no array."""
-        with use_axes(self.mesh), nnx.logical_axis_rules(rules):
+        with resolving(self.mesh), nnx.logical_axis_rules(rules):
             model = nnx.eval_shape(lambda key: self.module(annotations, key), abstract_key())
             return nnx.to_pure_dict(nnx.get_partition_spec(nnx.state(model, nnx.Param)))  # type: ignore[no-any-return]
 

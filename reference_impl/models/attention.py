@@ -43,7 +43,8 @@ def fits_cudnn(q_BxTxHxK: jax.Array, device: Any) -> bool:
     That is 16-bit floats with a K that is a multiple of 8 up to 128. ``jax.nn.dot_product_attention`` raises where it
     takes them not, and where the host has no cuDNN.
     """
-    if device is None or not FUSES.match(device.device_kind):
+    platform = getattr(device, "platform", "gpu")  # before JAX 0.10 a mesh tells the kind alone
+    if device is None or platform != "gpu" or not FUSES.match(device.device_kind):
         return False
     narrow, head_dim = q_BxTxHxK.dtype in (jnp.bfloat16, jnp.float16), q_BxTxHxK.shape[-1]
     return narrow and head_dim % 8 == 0 and head_dim <= 128

@@ -30,13 +30,10 @@ PAGE = Path("docs/compatibility.md")
 SILENT = ("losses", "numbers", "layout", "collectives", "memory", "flops", "margin", "defaults")
 """Kinds of fact that change without a word."""
 
-QUICK = ["--quick"]
-"""Each strategy, framework, model and variant, and all operations: every case of eight stacks takes some hours."""
-
 HEAD = """\
 # Which versions are supported, and what did each change?
 
-The suites run on one stack for each minor release of JAX, and on one for each release of Flax that changed a layout (`tests/regressions/` has which). A stack is a file in `constraints/`; `python -m docs.window` runs them all with `--quick` on 8 virtual CPU devices (every strategy, framework, model and variant once, operations, checkpoints and several processes) and writes this page. `meshproof upgrade --from … --to …` compares any two.
+The suites run on one stack for each minor release of JAX, and on one for each release of Flax that changed a layout (`tests/regressions/` has which). A stack is a file in `constraints/`; `python -m docs.window` runs them all on 8 virtual CPU devices and writes this page. `meshproof upgrade --from … --to …` compares any two.
 """  # noqa: E501 - a paragraph of Markdown is one line
 
 
@@ -47,7 +44,7 @@ def run_stacks(folder: Path, show: Callable[[str, int], object]) -> list[dict[st
     for file in sorted(Path("constraints").glob("*.txt")):
         path = folder / f"{file.stem}.json"
         if not path.exists():
-            run_suites(make_environment(pinned(file)), QUICK, path, partial(show, file.stem))
+            run_suites(make_environment(pinned(file)), [], path, partial(show, file.stem))
         reports.append(read_report(path))
     return sorted(reports, key=lambda report: [Version(report["environment"][name]) for name in ("jax", "flax")])
 

@@ -11,6 +11,7 @@ from meshproof.adopting.adapter import spec_of
 from meshproof.adopting.seeing import Layouts, Leaf, Sight
 from meshproof.adopting.traffic import Seen
 from meshproof.hlo.constraints import spelled_type
+from meshproof.measures.trajectories import owner
 from meshproof.measures.verdicts import Verdict
 
 SHOWN = 3
@@ -62,7 +63,7 @@ def of_layouts(sight: Sight) -> tuple[Layouts, list[Question]]:
     gradients = sight.gradients or (None if parameters is None else _by_step(sight, parameters, moments or {}))
     if gradients and sight.frozen:
         gradients = {path: leaf for path, leaf in gradients.items() if path not in sight.frozen}
-        if not moments:
+        if not any(owner(path, sight.start) for path in moments or ()):
             still = f"{named(sorted(sight.frozen))}: three steps leave them as they were, as if they were not trained"
             questions.append(Question("gradients", f"{still}: intended?"))
     inside = _split_inside(sight)

@@ -110,6 +110,14 @@ def test_first_steps_that_show_little_are_not_taken_for_more(tmp_path):
     assert failed == 0 and proved >= 20, said
 
 
+def test_what_no_step_and_no_moment_shows_is_asked(tmp_path):
+    """Whether it is trained; promised is that it is not."""
+    adopted = meshproof(tmp_path, "adopt", f"{HOME}.unadopted_microbatches:KeepsNothing", "--output", "mine.py")
+    asked = "? gradients: hidden: three steps leave them as they were, as if they were not trained: intended?"
+    assert adopted.returncode == 0 and asked in adopted.stdout, adopted.stdout + adopted.stderr
+    assert list(written(tmp_path / "mine.py").gradients) == ["out"]
+
+
 @pytest.mark.thorough
 def test_what_is_rounded_to_eight_bits_is_promised_and_asked(tmp_path):
     """Types by the words of a contract, with a question each."""

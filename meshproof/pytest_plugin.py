@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import signal
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -28,7 +27,7 @@ from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.launching.peers import Peers, by_as_many, find_peers, is_launched
 from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading
-from meshproof.observing.lost_processes import Lost, find_command, observe_loss
+from meshproof.observing.lost_processes import Harm, Lost, find_command, observe_loss
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
@@ -284,8 +283,8 @@ def course(conformance: Conformance, judge: Judge) -> Course:
 
 
 @pytest.fixture
-def lost(conformance: Conformance, judge: Judge) -> Callable[[signal.Signals], Lost]:
-    """What becomes of the implementation's several processes when one of them is lost to a signal."""
+def lost(conformance: Conformance, judge: Judge) -> Callable[[Harm], Lost]:
+    """What becomes of the implementation's several processes when one of them is lost to a signal, or to sleep."""
     module = importlib.import_module(conformance.settings.implementation)
     variables = conformance.settings.environment("cpu")
     return lambda how: judge.see(observe_loss(judge.see(find_command(module)), how, variables))

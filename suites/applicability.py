@@ -218,3 +218,8 @@ def unless(rule: Rule) -> Rule:
 def both(*rules: Rule) -> Rule:
     """All of these."""
     return lambda case: all(rule(case) for rule in rules)
+
+
+def either(*rules: Rule) -> Rule:
+    """Any of these."""
+    return lambda case: any(rule(case) for rule in rules)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from .applicability import either, splits
+
 
 @pytest.mark.clause("CKP-1")
 def test_checkpoints_restore_bitwise(case, observation, judge):
@@ -17,3 +19,12 @@ def test_checkpoints_restore_bitwise(case, observation, judge):
         judge.note(f"the next step is not compared: {reason.reason}")
         problems.remove(str(continued))
     judge.clear(problems)
+
+
+@pytest.mark.clause("CKP-1", applies=either(splits("parameters"), splits("optimizer_state")))
+def test_checkpoints_gather_nothing_on_one_device(case, observation, judge):
+    """While a state is saved or restored, no device MUST hold all of a leaf that rests split. (Every array on the
+    devices is looked at, about each millisecond; a leaf is known by its shape, unless a shard of another one has as
+    many elements.)"""
+    judge.needs(case, "save", "restore")
+    judge.clear(judge.see(observation.training.checkpoints.whole))

@@ -14,9 +14,11 @@ def test_a_process_that_dies_is_named(lost, judge):
 
 
 @pytest.mark.clause("MPR-3")
-def test_a_process_that_is_stuck_is_named(lost, judge):
-    """A process that is alive but stuck MUST be named, with its last step, in bounded time. (It is stopped by SIGSTOP
-    after some steps. Within 60 s the command ends with an error, one line of its output names ``process 1`` and the
-    step that it marked last, and no process is left.)"""
-    seen = lost(SIGSTOP)
+@pytest.mark.parametrize("how", [SIGSTOP, "sleep"], ids=["stopped", "asleep"])
+def test_a_process_that_is_stuck_is_named(lost, judge, how):
+    """A process that is alive but stuck MUST be named, with its last step, in bounded time. (After some steps it is
+    stopped by SIGSTOP; or it falls asleep before it marks its next one, and its heartbeats go on. Within 60 s the
+    command ends with an error, one line of its output names ``process 1`` and the step that it marked last, and no
+    process is left.)"""
+    seen = lost(how)
     judge.clear([*seen.problems(), *seen.unplaced()])

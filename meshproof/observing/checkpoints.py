@@ -24,6 +24,7 @@ from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
 from meshproof.observing.subject import STEPS, Subject
+from meshproof.observing.whole_leaves import watched
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
 IN_ONE_PROCESS = NotExercised(
@@ -56,8 +57,8 @@ class Refused:
 @dataclass(frozen=True)
 class Checkpoints(Facet):
     """The state after `STEPS` steps, saved and restored: ``moved`` names the leaves that are placed otherwise than
-    before training, ``retyped`` those of another dtype or shape. ``continued`` compares loss and state of one more step
-    from both.
+    before training, ``retyped`` those of another dtype or shape, ``whole`` those that rest split, and of which one
+    device held all while they were saved or restored. ``continued`` compares loss and state of one more step from both.
 
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
@@ -66,6 +67,7 @@ class Checkpoints(Facet):
     first case of its kind (`first_of_its_kind`).
     """
 
+    whole: Seen[tuple[str, ...]]
     restored: Seen[Verdict]
     moved: Seen[tuple[str, ...]]
     retyped: Seen[tuple[str, ...]]
@@ -97,13 +99,15 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
 def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], folder: Path) -> tuple[Checkpoints, Any]:
     whole = folder / "whole"
     saved = subject.attempt(lambda: Saved(values_of(state, subject.model), kinds_of(state)))
-    restored = subject.then(saved, lambda _: _saved_and_restored(subject, state, whole))
-    if isinstance(saved, Unseen) or isinstance(restored, Unseen):
-        return Checkpoints.unseen(saved if isinstance(saved, Unseen) else restored), state
+    passed = subject.then(saved, lambda _: _saved_and_restored(subject, state, whole))
+    if isinstance(saved, Unseen) or isinstance(passed, Unseen):
+        return Checkpoints.unseen(saved if isinstance(saved, Unseen) else passed), state
+    restored, held_whole = passed
     values = subject.attempt(lambda: values_of(restored, subject.model))
     among = IN_ONE_PROCESS if jax.distributed.is_initialized() else OF_THE_FIRST
     first = among is OF_THE_FIRST and first_of_its_kind(subject.case, subject.cases)
     seen = Checkpoints(
+        whole=held_whole,
         restored=subject.then(
             values, lambda values: bitwise(saved.values, values, f"state after {STEPS} steps", NAMES)
         ),
@@ -132,9 +136,11 @@ def _damaged(subject: Subject, whole: Path, saved: Saved, restored: Seen[Leaves]
 
 
 def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:
-    subject.strategy.save(state, folder)
+    """The restored state, and each split leaf of which a device held all meanwhile."""
+    _, whole = watched(state, "save", lambda: subject.strategy.save(state, folder))
     try:
-        return subject.strategy.restore(folder)
+        restored, again = watched(state, "restore", lambda: subject.strategy.restore(folder))
+        return restored, (*whole, *again)
     except Exception as error:
         if jax.distributed.is_initialized() or not _restores_later(subject, folder):
             raise

@@ -1,7 +1,7 @@
-"""What becomes of two processes that train together when one is killed, or stopped: who says so, and how soon.
+"""What becomes of two processes that train together when one is killed, stopped or asleep: who says so, and how soon.
 
-The implementation's ``several_processes`` is the command that starts and watches them. It is started twice, and the
-process with ``JAX_PROCESS_ID=1`` among all that it started comes to harm once it has marked some steps.
+The implementation's ``several_processes`` is the command that starts and watches them. It is started once for each harm
+that the process with ``JAX_PROCESS_ID=1`` among all that it started comes to, once it has marked some steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Literal, TypeAlias
 
 from meshproof.children import end, is_over, start
 from meshproof.launching.group import ADDRESS, COUNT, NUMBER
 from meshproof.launching.marks import MARKS
+from meshproof.observing import asleep
 from meshproof.observing.seen import Failed, NotExercised, NotSupported, Seen
 
 STARTING = 120.0
@@ -37,10 +39,13 @@ STEPS = 3
 
 PROC = Path("/proc")
 
+Harm: TypeAlias = signal.Signals | Literal["sleep"]
+"""What process 1 comes to: a signal, or sleep before its next mark."""
+
 
 @dataclass(frozen=True)
 class Lost:
-    """What was seen after process 1 came to harm by a signal: what the command ``said`` on both streams, its exit
+    """What was seen after process 1 came to harm, in words: what the command ``said`` on both streams, its exit
     ``code`` (none where it did not end), after how many ``seconds``, the ``mark`` of process 1, ``STEP`` and its text,
     and how many of the processes were ``left``.
     """
@@ -55,14 +60,14 @@ class Lost:
     def problems(self) -> Iterator[str]:
         """Sentences on what is not as it must be of a process that is lost, but for its last step."""
         if self.code is None:
-            yield f"after {self.how} of process 1: expected all to end within {ENDING:g} s, they still ran"
+            yield f"after {self.how}: expected all to end within {ENDING:g} s, they still ran"
         elif self.code == 0:
-            yield f"after {self.how} of process 1: expected an exit code that is not 0, saw 0: as if all were well"
+            yield f"after {self.how}: expected an exit code that is not 0, saw 0: as if all were well"
         if self.left and self.code is not None:
-            yield f"after {self.how} of process 1: expected no process to be left, saw {self.left}"
+            yield f"after {self.how}: expected no process to be left, saw {self.left}"
         if not self.lines:
             [last] = self.said.splitlines()[-1:] or ["nothing"]
-            yield f"after {self.how} of process 1: expected a line that names process 1, the last was: {last[:300]}"
+            yield f"after {self.how}: expected a line that names process 1, the last was: {last[:300]}"
 
     @property
     def lines(self) -> list[str]:
@@ -75,7 +80,7 @@ class Lost:
             yield f"process 1 marked no step within {MARKING:g} s, expected it in the file 1 of the folder ${MARKS}"
         elif self.lines and not any(re.search(rf"\bstep {step}\b", line) for line in self.lines):
             said = self.lines[-1][:300]
-            yield f"after {self.how} of process 1 at step {step}: expected a line with both, saw: {said}"
+            yield f"after {self.how} at step {step}: expected a line with both, saw: {said}"
 
 
 def find_command(module: ModuleType) -> list[str] | NotSupported:
@@ -152,12 +157,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def observe_loss(command: Sequence[str], how: signal.Signals, environment: Mapping[str, str]) -> Seen[Lost]:
-    """Start the command, harm its process 1 by a signal, and see what becomes of both."""
+def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, str]) -> Seen[Lost]:
+    """Start the command, harm its process 1, and see what becomes of both."""
     if not PROC.is_dir():
         return NotExercised("the processes that a command has started are found in /proc, which is not here")
-    with tempfile.TemporaryFile("w+") as log:
+    own = tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True)
+    with own as folder, tempfile.TemporaryFile("w+") as log:
         variables = {name: value for name, value in environment.items() if name not in (MARKS, ADDRESS, COUNT, NUMBER)}
+        variables |= asleep.prepare(Path(folder), variables) if how == "sleep" else {}
         try:
             process = start(list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables)
         except OSError as error:
@@ -171,16 +178,22 @@ def observe_loss(command: Sequence[str], how: signal.Signals, environment: Mappi
                     f"several_processes started {len(members)} processes with {NUMBER} 0 and 1 within {STARTING:g} s, "
                     f"expected both; it said: {log.read()[-600:] or 'nothing'}"
                 )
-            folder = marks_of(members[1])
+            marks = marks_of(members[1])
             until = time.monotonic() + MARKING
-            while count(mark := mark_in(folder)) < STEPS and time.monotonic() < until and not is_over(process):
+            while count(mark := mark_in(marks)) < STEPS and time.monotonic() < until and not is_over(process):
                 time.sleep(0.01)
-            with suppress(ProcessLookupError):  # it may have ended after its last step
-                os.kill(members[1], how)
+            if how == "sleep":
+                if not asleep.falls(Path(folder), MARKING):
+                    return NotExercised(
+                        f"process 1 marked no other step in Python within {MARKING:g} s: it never slept"
+                    )
+            else:
+                with suppress(ProcessLookupError):  # it may have ended after its last step
+                    os.kill(members[1], how)
             begun = time.monotonic()
             for pause in (0.0, 0.05):
                 time.sleep(pause)
-                mark = mark_in(folder) or mark  # whoever started them may have removed the folder by now
+                mark = mark_in(marks) or mark  # whoever started them may have removed the folder by now
             while not is_over(process) and time.monotonic() - begun < ENDING:
                 time.sleep(0.05)
             seconds, over = time.monotonic() - begun, is_over(process)
@@ -192,4 +205,5 @@ def observe_loss(command: Sequence[str], how: signal.Signals, environment: Mappi
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         log.seek(0)
-        return Lost(how.name, log.read(), code, seconds, mark, left)
+        told = "sleep" if how == "sleep" else how.name
+        return Lost(f"{told} of process 1", log.read(), code, seconds, mark, left)

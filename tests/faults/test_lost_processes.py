@@ -12,7 +12,7 @@ import pytest
 
 from meshproof.observing import lost_processes
 from meshproof.observing.lost_processes import find_command, observe_loss
-from meshproof.observing.seen import Failed, NotSupported
+from meshproof.observing.seen import Failed, NotExercised, NotSupported
 from tests.implementations import lost, minimal
 
 CAUGHT = {
@@ -48,9 +48,9 @@ CAUGHT = {
 def judged(how, folder):
     """The status and message of each clause in a run of the suites."""
     report = folder / f"{how}.json"
-    arguments = ["suites/test_lost_processes_are_named.py", "--impl", lost.__name__, "-q", "-p", "no:randomly"]
+    arguments = ["suites/test_lost_processes_are_named.py", "-k", "not asleep", "--impl", lost.__name__, "-q"]
     variables = os.environ | {lost.CHOSEN: how}
-    command = [sys.executable, "-m", "pytest", *arguments, "--conformance-report", str(report)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", *arguments, "--conformance-report", str(report)]
     run = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=200)
     assert report.exists(), run.stdout + run.stderr
     clauses = json.loads(report.read_text(encoding="utf-8"))["clauses"]
@@ -88,6 +88,25 @@ def test_who_never_marks_cannot_be_placed(monkeypatch):
     assert list(found.unplaced()) == [
         "process 1 marked no step within 1 s, expected it in the file 1 of the folder $MESHPROOF_MARKS"
     ]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("impatient", []), ("placeless", ["after sleep of process 1: expected all to end within 6 s, they still ran"])],
+)
+def test_a_process_that_falls_asleep_is_named(how, told, monkeypatch):
+    """By who looks at its marks. Who looks for signals alone waits, as JAX's heartbeats do: they go on."""
+    monkeypatch.setattr(lost_processes, "ENDING", 6.0)
+    found = seen(how, "sleep", monkeypatch)
+    assert [*found.problems(), *found.unplaced()][:1] == told, found.said
+    assert told or found.seconds < 6
+
+
+def test_who_marks_no_more_does_not_fall_asleep(monkeypatch):
+    """Nothing is known of it then."""
+    monkeypatch.setattr(lost_processes, "MARKING", 1.0)
+    found = seen("unmarked", "sleep", monkeypatch)
+    assert isinstance(found, NotExercised) and "marked no other step in Python within 1 s" in found.reason
 
 
 def test_an_unwatched_group_waits_for_ever(monkeypatch, tmp_path):

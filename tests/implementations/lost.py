@@ -23,15 +23,16 @@ CHOSEN = "LOST"
 
 MEMBER = ("-m", "tests.implementations.lost", "member")
 
+OPTIONS = {"healthy": (), "impatient": ("--stuck-after", "1"), "unmarked": ()}
+"""Of `meshproof launch`."""
+
 HOWS = {
-    "healthy": None,
-    "unmarked": None,
     "unnamed": ("a process was lost", 1),
     "placeless": ("process 1 was lost", 1),
     "unalarmed": ("process 1 was lost at step {step}", 0),
     "survived": ("process 1 was lost at step {step}", 1),
 }
-"""What a launcher prints, and its exit code: ``None`` is `meshproof launch`. The one that is ``survived`` ends none."""
+"""What a launcher prints, and its exit code. The one that is ``survived`` ends none."""
 
 
 def __getattr__(name):
@@ -39,8 +40,8 @@ def __getattr__(name):
     how = os.environ.get(CHOSEN, "absent")
     if name != "several_processes" or how == "absent":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if HOWS[how] is None:
-        return ("python", "-m", "meshproof", "launch", "-n", "2", "--", "python", *MEMBER, how)
+    if how in OPTIONS:
+        return ("python", "-m", "meshproof", "launch", "-n", "2", *OPTIONS[how], "--", "python", *MEMBER, how)
     return ("python", "-m", "tests.implementations.lost", how)
 
 

@@ -70,6 +70,25 @@ class RestoredWhole(JaxForm):
         return jax.device_put(super().restore(folder), self.on_mesh(PartitionSpec()))
 
 
+class SavedThroughOneDevice(JaxForm):
+    """What is saved is put together first, as a person would who has always had one device."""
+
+    def save(self, state: Any, folder: Path) -> None:
+        """All of it, on the first."""
+        super().save(jax.device_put(state, jax.devices()[0]), folder)
+
+
+class RestoredThroughOneDevice(JaxForm):
+    """What is restored is read whole, and split then."""
+
+    def restore(self, folder: Path) -> Any:
+        """All of it, on the first."""
+        state, first = self.abstract_state(), jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        whole = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=first), state)
+        restored = checkpointing.restore(whole, folder)
+        return jax.tree.map(lambda array, leaf: jax.device_put(array, leaf.sharding), restored, state)
+
+
 class SaysNoLeaf(JaxForm):
     """An error that says that something is wrong."""
 
@@ -227,6 +246,8 @@ plant("counter_not_saved", lambda page, axes, _: CounterNotSaved(page, axes, Ada
 plant("leaf_keeps_its_initial_value", NameLost, fsdp.PAGE, DATA, "CKP-1")
 plant("merged_into_init", MergedIntoInit, data_parallel.PAGE, DATA, "CKP-5")
 plant("restored_whole", RestoredWhole, fsdp.PAGE, DATA, "CKP-1")
+plant("saved_through_one_device", SavedThroughOneDevice, fsdp.PAGE, DATA, "CKP-1")
+plant("restored_through_one_device", RestoredThroughOneDevice, fsdp.PAGE, DATA, "CKP-1")
 plant("says_no_leaf", SaysNoLeaf, data_parallel.PAGE, DATA, "CKP-5")
 plant("starts_afresh", StartsAfresh, fsdp.PAGE, DATA, "CKP-3")
 plant("pads_what_was_cut", partial(PadsWhatWasCut, variant="bytes"), fsdp.PAGE, DATA, "CKP-3")

@@ -4,6 +4,11 @@ import pytest
 
 from .applicability import either, splits
 
+REMEDY = (
+    "a device held what is split: give save the sharded arrays as they are, and let restore place each shard, as by "
+    "abstract arrays with shardings"
+)
+
 
 @pytest.mark.clause("CKP-1")
 def test_checkpoints_restore_bitwise(case, observation, judge):
@@ -27,4 +32,5 @@ def test_checkpoints_gather_nothing_on_one_device(case, observation, judge):
     devices is looked at, about each millisecond; a leaf is known by its shape, unless a shard of another one has as
     many elements.)"""
     judge.needs(case, "save", "restore")
-    judge.clear(judge.see(observation.training.checkpoints.whole))
+    whole = judge.see(observation.training.checkpoints.whole)
+    judge.clear([REMEDY, *whole] if whole else [])

@@ -147,10 +147,11 @@ class Distributed:
             if time.monotonic() > until:
                 stopped = abort(child)
                 ended(child, GRACE)
+                place = left[0] if left else "its end"
                 if alone:
-                    return ALONE
+                    return f"was stopped by {stopped}, at {place}" if stopped else ALONE
                 stood = f"was stopped by {stopped}" if stopped else "gave no answer"
-                return f"{stood} within {settings.case_timeout:g} s, at {left[0] if left else 'its end'}"
+                return f"{stood} within {settings.case_timeout:g} s, at {place}"
             time.sleep(0.05)
         return exit_text(child)
 

@@ -31,6 +31,11 @@ PARTS = {
     ("NUM-3", "rate_times_devices"): [
         "what the step adds is 8 times what it adds in truth: its rate, or a factor of gradients"
     ],
+    ("CKP-1", "saved_through_one_device"): [
+        r"dense_0\S*kernel\S*: expected a device to hold float32\[784, 16\] while save runs, saw "
+        r"float32\[784, 128\] on device 0, all of it",
+        "  - a device held what is split: give save the sharded arrays as they are",
+    ],
     ("COM-11", "reduced_in_groups_of_four"): [
         r"saw 4 \(.*; as much is reduced over data:\(2\)4, groups of its devices, each of which has a sum of its own",
     ],

@@ -45,7 +45,7 @@ class Drifts(JaxForm):
 
 
 class Harmed(JaxForm):
-    """Comes to harm in process 1 after its first step: it is killed, or raises."""
+    """Comes to harm in process 1 after its first step: it is killed or stopped, or raises."""
 
     @cached_property
     def train_step(self):
@@ -112,6 +112,7 @@ def strategies():
     """Those that end their process first: what comes after them is observed all the same."""
     for name, form, axes in (
         ("SIGKILL", Harmed, DATA),
+        ("SIGSTOP", Harmed, DATA),
         ("raise", Harmed, DATA),
         ("drifts", Drifts, DATA),
         ("healthy", JaxForm, DATA),

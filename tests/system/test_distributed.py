@@ -17,7 +17,7 @@ def over_processes(*words):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The status and the message of each test by clause and strategy, and what was printed, of one run."""
+    """The status and the message of each clause by strategy, of a failed test if there is one, and what was printed."""
     path = tmp_path_factory.mktemp("distributed") / "report.json"
     files = ["replicas_are_bitwise_equal", "losses_equal_truth", "shards_are_what_the_spec_implies"]
     files += ["runs_are_bitwise_equal", "checkpoints_restore_bitwise", "checkpoints_are_restored_elsewhere"]
@@ -29,7 +29,7 @@ def run(tmp_path_factory):
     tests = {
         (clause["id"], test["case"].partition("-")[0]): (test["status"], test["message"])
         for clause in report["clauses"]
-        for test in clause["tests"]
+        for test in sorted(clause["tests"], key=lambda test: test["status"] == "failed")
     }
     assert done.returncode == 1, done.stdout + done.stderr
     return tests, done.stdout + done.stderr
@@ -57,6 +57,12 @@ def test_a_process_that_dies_is_named_and_its_case_fails(run):
     """And the cases after it are observed by new processes."""
     status, message = run[0]["NUM-4", "SIGKILL"]
     assert status == "failed" and "over 2 processes: process 1 was killed by SIGKILL" in message, message
+
+
+def test_a_process_that_is_stopped_is_named_before_those_that_waited(run):
+    """JAX ends process 0 by SIGABRT, for it has lost the other."""
+    status, message = run[0]["NUM-4", "SIGSTOP"]
+    assert status == "failed" and "over 2 processes: process 1 was stopped by SIGSTOP, at SIGSTOP-" in message, message
 
 
 def test_what_raises_in_one_process_alone_is_named(run):

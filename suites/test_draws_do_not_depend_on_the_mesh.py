@@ -221,6 +221,25 @@ def differ(keys):
 
 
 @pytest.mark.clause("NUM-9", applies=draws)
+def test_draws_differ_between_microbatches(observation, judge):
+    """The parts of a batch MUST draw different numbers. (If the loss stays where the parts of the batch, or of each
+    device's share of it, change places, and changes where rows change places in one of them, as many microbatches draw
+    the same masks. Halves and thirds are tried, and microbatches as declared; of neighbours, and of every so-manieth
+    row.)"""
+    usual, places, devices = (getattr(observation.draws, name) for name in ("usual", "reversed", "shard"))
+    parts = judge.see(observation.draws.parts)
+    known = isinstance(usual, float) and isinstance(devices, float) and not alike(usual, places)
+    if parts and not (known and alike(usual, devices)):
+        judge.fail(
+            [
+                f"loss of a step: expected another one where each of {parts[-1]} parts of the batch takes the place "
+                f"of the next one, saw it stay. These draw the same numbers: fold the number of the microbatch into "
+                f"the key"
+            ]
+        )
+
+
+@pytest.mark.clause("NUM-9", applies=draws)
 def test_no_key_is_used_twice(observation, judge):
     """A step MUST NOT draw twice with one key. (By JAX's own check of typed keys; others are given a type for it. Two
     layers, or two microbatches, with one key have the same mask. A key that is split twice alike, and drawn by once,

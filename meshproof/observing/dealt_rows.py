@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from meshproof.observing.draws import SWAPPED, row_dimension, rows_by_shard
 from meshproof.observing.members import loss_of, state_and_metrics
+from meshproof.observing.moved_rows import SWAPPED, row_dimension, rows_by_shard
 from meshproof.observing.probes import place
 from meshproof.observing.seen import NotSupported
 from meshproof.observing.subject import Subject

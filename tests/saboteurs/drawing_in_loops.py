@@ -42,6 +42,24 @@ class Accumulates(Drops):
         return jax.shard_map(local, mesh=self.mesh, **specs)(state["parameters"], state["key"], batch)
 
 
+class MakesItsKeyAnew(Accumulates):
+    """By ``fold_in`` of one number, as Flax's ``make_rng`` does in each application of a module."""
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        return super().dropped(w, batch, jax.random.fold_in(key, 3))
+
+
+class StartsWithZeros(MakesItsKeyAnew):
+    """Its last layer does, as a transformer's head does: the first loss knows no draw."""
+
+    name = "healthy_starts_with_zeros"
+
+    def start(self, parameters: Any) -> Any:
+        """With a head of zeros."""
+        return super().start(parameters | {"out": jnp.zeros_like(parameters["out"])})
+
+
 class AccumulatesByItsCount(Accumulates):
     """A key is made in each step, from its count."""
 
@@ -157,6 +175,9 @@ class DropsAgain(RecomputesLayers):
 
 plant_stranger(Accumulates())
 plant_stranger(drops("drops_alike_in_microbatches", Accumulates, microbatches_share=True), "NUM-9")
+plant_stranger(drops("makes_one_key_in_microbatches", MakesItsKeyAnew, microbatches_share=True), "NUM-9")
+plant_stranger(StartsWithZeros())
+plant_stranger(drops("makes_one_key_behind_zeros", StartsWithZeros, microbatches_share=True), "NUM-9")
 plant_stranger(AccumulatesByItsCount())
 plant_stranger(drops("drops_alike_by_its_count", AccumulatesByItsCount, microbatches_share=True), "NUM-9")
 plant_stranger(Deals())

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshproof.observing.draws import row_dimension, rows_by_shard
+from meshproof.observing.moved_rows import cut, row_dimension, rows_by_shard
 from meshproof.observing.seen import NotSupported
 
 
@@ -39,3 +39,19 @@ def test_rows_are_behind_the_microbatches_that_come_first(given, dimension, shar
     rows = rows_by_shard(given)
     assert rows.shape[0] == shards and rows.size == given.host_batches[0]["x"].shape[dimension]
     assert isinstance(rows_by_shard(given, 9), NotSupported)
+
+
+@pytest.mark.parametrize(
+    ("rows", "shards", "parts", "expected"),
+    [
+        (8, 2, 2, ["45670123", "10325476", "23016745", "10325476"]),
+        (4, 2, 2, ["2301", "1032"]),
+        (2, 1, 2, []),
+        (9, 3, 2, []),
+    ],
+)
+def test_parts_change_places(rows, shards, parts, expected):
+    """Halves of the whole batch, by neighbours and dealt; then of each shard, where a half has more than one row."""
+    found = list(cut(np.arange(rows), shards, parts))
+    assert ["".join(map(str, moved)) for moved, _ in found] == expected
+    assert all(sorted(turned) == list(range(rows)) for _, turned in found)

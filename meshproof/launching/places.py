@@ -36,14 +36,15 @@ def find_places(folder: Path, numbers: Iterable[int]) -> dict[int, str]:
 
 
 def innermost(calls: Iterable[str]) -> str:
-    """The innermost call of the main thread that is the program's own; of a library's, where there is none."""
-    found: list[str] = []
+    """The innermost call of the main thread that is the program's own, of a library's where there is none; and of every
+    other thread that runs the program's own code: one that saves may be stuck while the main thread waits for it.
+    """
+    threads: list[list[str]] = []
     for line in calls:
-        if line == "another thread:":
-            break
         if call := CALL.match(line):
-            place = f"{call['file']}:{call['line']} in {call['function']}"
-            if not LIBRARY.search(call["file"]):
-                return place
-            found.append(place)
-    return found[0] if found else ""
+            threads[-1].append(f"{call['file']}:{call['line']} in {call['function']}")
+        elif line in ("main thread:", "another thread:"):
+            threads.append([])
+    own = [next((place for place in places if not LIBRARY.search(place)), "") for places in threads]
+    first = own[:1] if any(own[:1]) else [places[0] for places in threads[:1] if places]
+    return "; another thread at ".join([*first, *filter(None, own[1:])])

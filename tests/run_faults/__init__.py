@@ -3,6 +3,7 @@
     python -m tests.run_faults --seed 17 --count 60
     python -m tests.run_faults --seed 17 --fault 42
 
-The run is `reference_impl.train.train` with its run folder; the group is one of `meshproof launch`. A run must go on
-bitwise, with all that was saved, or stop with an error that names the file; a group must name the process that is lost.
+The run is `reference_impl.train.train` with its run folder, in one process or in two; the group is one of `meshproof
+launch`. A run must go on bitwise, with all that was saved, or stop with an error that names the file; a group, and two
+processes of which one is lost, must name it.
 """

@@ -30,21 +30,28 @@ def main() -> int:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-        from tests.run_faults.judging import Run
-        from tests.run_faults.schedule import draw
+        from tests.run_faults.disks import Disk
 
-        if given.plant:
-            from tests.run_faults.planted import plant
+        with Disk(Path(name) / "disk") as disk:  # before anything has threads
+            print(f"a full disk is {disk.kind}" + f" ({disk.why})" * bool(disk.why), flush=True)
+            from meshproof.observing.process import QUICK_CODE
+            from tests.run_faults.judging import Run
+            from tests.run_faults.schedule import TOGETHER, draw
 
-            plant(given.plant)
-        begun, run = time.monotonic(), Run(Path(name))
-        judged = []
-        for number in given.fault if given.fault else range(given.count):
-            judged.append(run.judge(draw(given.seed, number)))
-            print(judged[-1], flush=True)
-        seconds = time.monotonic() - begun
+            os.environ["XLA_FLAGS"] = " ".join(QUICK_CODE)  # each process but the first compiles its step anew
+            if given.plant:
+                from tests.run_faults.planted import plant
+
+                plant(given.plant)
+            begun, run = time.monotonic(), Run(Path(name), disk)
+            judged = []
+            for number in given.fault if given.fault else range(given.count):
+                judged.append(run.judge(draw(given.seed, number)))
+                print(judged[-1], flush=True)
+            seconds = time.monotonic() - begun
     counts = Counter(each.how for each in judged)
-    slowest = max((each.seconds for each in judged if each.fault.point == "launch"), default=0.0)
+    groups = ("launch", *(point for _, point in TOGETHER))
+    slowest = max((each.seconds for each in judged if each.fault.point in groups), default=0.0)
     print(", ".join(f"{count} {how}" for how, count in counts.most_common()))
     print(
         f"{len(judged)} faults in {seconds:.0f} s; at most {max(each.lost for each in judged)} steps to do again; a "

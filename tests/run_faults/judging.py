@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.run_faults import groups, subject
-from tests.run_faults.schedule import Fault, place
+from tests.run_faults.disks import Disk
+from tests.run_faults.pairs import Pair
+from tests.run_faults.schedule import TOGETHER, Fault, place
 from tests.run_faults.subject import KEEP, STEPS, Harm, Outcome, send
 
 TYPED = ("SaveError", "CheckpointError", "ValueError", "OSError", "FileNotFoundError", "FileExistsError")
@@ -43,8 +45,9 @@ class Judged:
 class Run:
     """A run that nobody disturbs, and what faults make of others like it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self.folder, self.disk = folder, disk
+        self.pair = Pair(folder, disk, self.is_typed)
         self.half = folder / "half"
         half = subject.run(self.half, until=STEPS - KEEP)
         whole = subject.run(folder / "whole")
@@ -57,31 +60,36 @@ class Run:
         if continued.digest == "":
             raise RuntimeError(f"the undisturbed run did not go on: {continued}")
         self.restoring = continued.operations[0]
+        last = max(self.half.glob("step_*"))
+        self.bytes = sum(path.stat().st_size for path in last.rglob("*") if path.is_file())
 
     def fresh(self, name: str, like: Path | None = None) -> Path:
         """A folder of a run, empty or a copy."""
         path = self.folder / name
         shutil.rmtree(path, ignore_errors=True)
         if like:
-            shutil.copytree(like, path)
+            shutil.copytree(like, path, dirs_exist_ok=True)  # what is mounted cannot be removed
         return path
 
     def judge(self, fault: Fault) -> Judged:
         """Let it happen."""
         if fault.point == "launch":
             return Judged(fault, *groups.lose(fault, self.fresh("group")))
+        if (fault.kind, fault.point) in TOGETHER:
+            return Judged(fault, *self.pair.lose(fault))
         begun = time.monotonic()
         judged = self.disturbed(fault) if fault.point in ("step", "save", "restore") else self.damaged(fault)
         return Judged(**vars(judged) | {"seconds": time.monotonic() - begun})
 
     def disturbed(self, fault: Fault) -> Judged:
         """A fault while the run runs, and the run that comes after it."""
+        left = int(fault.which * (4e5 if self.disk.why else 1.1 * self.bytes))  # which a whole save may be
         acts: dict[str, Callable[[], None]] = {
             "kill": send(signal.SIGKILL),
             "torn write": send(signal.SIGKILL),
             "stop": send(signal.SIGSTOP),
             "slow": subject.nap,
-            "full disk": subject.fill_the_disk(int(fault.which * 4e5)),
+            "full disk": self.disk.fill(left),
         }
         save, step = 1 + place(fault.which, STEPS // subject.SAVE_EVERY), place(fault.where, STEPS)
         operation = 0 if fault.kind == "full disk" else place(fault.where, self.operations)
@@ -91,12 +99,16 @@ class Run:
                 f"before file operation {operation} of save {save}",
                 Harm(harm.act, save=save, operation=operation),
             )
-        folder = self.fresh("run", self.half if fault.point == "restore" else None)
+        if fault.kind == "full disk":
+            did += f" with {left:,} bytes left ({self.disk.kind})"
+        name = self.disk.folder.name if fault.kind == "full disk" else "run"
+        folder = self.fresh(name, self.half if fault.point == "restore" else None)
         saved_before = (STEPS - KEEP,) if fault.point == "restore" else ()
         if fault.point == "restore":
             operation = place(fault.where, self.restoring)
             did, harm = f"before file operation {operation}", Harm(harm.act, save=0, operation=operation)
         first = subject.run(folder, harm)
+        self.disk.empty()
         if first.hung:
             return Judged(fault, did, "hang")
         if first.digest and fault.kind == "full disk":

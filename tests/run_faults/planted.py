@@ -13,6 +13,7 @@ import jax
 
 from meshproof.launching.endings import Fault
 from meshproof.launching.group import Group
+from meshproof.launching.watch import Watch
 from reference_impl.forms.annotated import JaxForm
 from tests.run_faults import subject
 
@@ -54,19 +55,44 @@ class SwallowsErrors(Awaited):
             super().save(state, folder, data)
 
 
+class CommitsAlone(Awaited):
+    """Of several processes each copies its share into the checkpoint, and none waits for the others."""
+
+    def save(self, state: Any, folder: Path, data: Any = None) -> None:
+        """The share of process 0 has all that is of no single process."""
+        whole, own = folder.with_name(f"{folder.name}.whole"), f"process_{jax.process_index()}"
+        super().save(state, whole, data)
+        for file in sorted(path for path in whole.rglob("*") if path.is_file()):
+            name = str(file.relative_to(whole))
+            if own in name or (own == "process_0" and "process_" not in name):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, folder / name)
+
+
 def names_another(self: Group, *_: float) -> Fault:
     """Says that process 7 died, whoever did."""
     found = watch(self, *_)
     return Fault(7, found.told)
 
 
+def sees_no_death(self: Watch) -> None:
+    """Whoever died is waited for."""
+
+
 watch = Group.watch
-FORMS = {"forgets_momentum": ForgetsMomentum, "saves_in_place": SavesInPlace, "swallows_errors": SwallowsErrors}
+FORMS = {
+    "forgets_momentum": ForgetsMomentum,
+    "saves_in_place": SavesInPlace,
+    "swallows_errors": SwallowsErrors,
+    "commits_alone": CommitsAlone,
+}
 
 
 def plant(name: str) -> None:
     """In this process. Raises ``KeyError`` for a fault that is not here."""
     if name == "names_another":
         Group.watch = names_another
+    elif name == "sees_no_death":
+        Watch.dead = sees_no_death
     else:
         subject.FORM = FORMS[name](**vars(subject.FORM))

@@ -6,13 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-KINDS = (
+SAVE, RESTORE = "save of two processes", "restore of two processes"
+
+ALONE = (
     *(("kill", "step"), ("kill", "save"), ("kill", "restore"), ("kill", "launch")),
     *(("stop", "step"), ("stop", "save"), ("stop", "launch"), ("asleep", "launch"), ("missing", "launch")),
     *(("slow", "step"), ("full disk", "save"), ("torn write", "save")),
     *(("truncated file", "checkpoint"), ("removed file", "checkpoint"), ("flipped bit", "checkpoint")),
 )
-"""What happens, and in what. A torn write is a kill in a save, after which half of a file is there."""
+"""What happens, and in what, to a run of one process, or to a group that has no JAX. A torn write is a kill in a save,
+after which half of a file is there."""
+
+TOGETHER = (
+    *(("kill", SAVE), ("stop", SAVE), ("asleep", SAVE), ("full disk", SAVE)),
+    *(("kill", RESTORE), ("stop", RESTORE)),
+)
+"""The same to a run of two processes: each of these takes as long as four of the others."""
+
+KINDS = 6 * ALONE + TOGETHER
+"""How often each is drawn."""
 
 
 @dataclass(frozen=True)

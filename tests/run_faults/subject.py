@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from rich.console import Console
 
 from reference_impl import train
 from reference_impl.lifecycle import checkpointing, data_loading  # noqa: F401 - it takes seconds, once
 from reference_impl.lifecycle.choosing import choose
+from reference_impl.lifecycle.multiprocess import whole
 from reference_impl.lifecycle.run_folder import RunFolder
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
+from tests.run_faults.disks import end_with_parent
 
 STEPS, SAVE_EVERY, KEEP, DEVICES = 6, 2, 2, 4
 LIMIT = 120.0
@@ -79,9 +80,10 @@ class Operations:
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
         """One operation, if it is one, and in the run's folder."""
         if self.counting and event in ("open", "os.mkdir", "os.rename", "os.listdir") and self.folder in str(args[0]):
-            if (len(self.counts) - 1, self.counts[-1]) == (self.harm.save, self.harm.operation):
+            at = len(self.counts) - 1, self.counts[-1]
+            self.counts[-1] += 1  # before the harm, which may open files itself
+            if at == (self.harm.save, self.harm.operation):
                 self.harm.act()
-            self.counts[-1] += 1
 
 
 @dataclass
@@ -116,11 +118,11 @@ class Harmed(train.Run):
 
 
 def digest(state: Any) -> str:
-    """Of the path, dtype, shape and bytes of every leaf."""
+    """Of the path, dtype, shape and bytes of every leaf; over several processes, in all of them."""
     content = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         content.update(f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}".encode())
-        content.update(np.asarray(leaf).tobytes())
+        content.update(whole(leaf).tobytes())
     return content.hexdigest()
 
 
@@ -147,14 +149,8 @@ def run(folder: Path, harm: Harm = NONE, until: int = STEPS) -> Outcome:
     for path in (log, answer):
         path.unlink(missing_ok=True)
     if (pid := os.fork()) == 0:
-        try:
-            answer.write_text(json.dumps(train_in(folder, log, harm, until)))
-        except BaseException as error:
-            resource.setrlimit(resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE)[1:] * 2)
-            told = "".join(traceback.format_exception_only(error)).strip()
-            answer.write_text(json.dumps({"error": type(error).__mro__[0].__name__, "text": told}))
-        finally:
-            os._exit(0)
+        end_with_parent()
+        tell(answer, lambda: train_in(folder, log, harm, until))
     code, until_ = 0, time.monotonic() + LIMIT
     while True:
         gone, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
@@ -169,15 +165,29 @@ def run(folder: Path, harm: Harm = NONE, until: int = STEPS) -> Outcome:
             os.waitpid(pid, 0)
             return Outcome(hung=True)
         time.sleep(0.01)
+    return read(log, answer, code)
+
+
+def tell(answer: Path, result: Callable[[], dict[str, Any]]) -> None:
+    """Write what a run comes to, or the error that ends it, and end this process: with code 1 for an error."""
+    code = 1
+    try:
+        answer.write_text(json.dumps(result()))
+        code = 0
+    except BaseException as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE)[1:] * 2)
+        told = "".join(traceback.format_exception_only(error)).strip()
+        answer.write_text(json.dumps({"error": type(error).__mro__[0].__name__, "text": told}))
+    finally:
+        os._exit(code)
+
+
+def read(log: Path, answer: Path, code: int) -> Outcome:
+    """What a process told that is over."""
     saved = tuple(map(int, log.read_text().split())) if log.exists() else ()
     told = json.loads(answer.read_text()) if answer.exists() and answer.stat().st_size else {}
     told["operations"] = tuple(told.get("operations", ()))
     return Outcome(saved=saved, signal=code, **told)
-
-
-def fill_the_disk(bytes_left: int) -> Callable[[], None]:
-    """No file of this process may become longer than this."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, resource.RLIM_INFINITY))
 
 
 def send(number: signal.Signals) -> Callable[[], None]:

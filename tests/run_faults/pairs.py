@@ -127,8 +127,7 @@ class Pair:
         first = self.train(folder, Harm(acts[fault.kind], save=save, operation=operation), who, limit=limit)
         self.disk.empty()
         did += f" ({self.disk.kind})" if fault.kind == "full disk" else ""
-        named = self.names(fault, first, who, folder) and first.seconds < within
-        if not first.digest and not named:
+        if not first.digest and not (self.names(fault, first, who, folder) and first.seconds < within):
             return did, "unnamed", f"after {first.seconds:.1f} s: {first}", 0, first.seconds
         second = self.train(folder)
         known = max((BEGIN, *(step for outcome in first.outcomes for step in outcome.saved)))
@@ -140,7 +139,9 @@ class Pair:
         how = "bitwise" if second.digest == self.undisturbed.digest else "wrong state"
         lost = BEGIN + save * SAVE_EVERY - begin if save else 0
         seconds = first.seconds if fault.kind in ("kill", "stop") else 0.0
-        did += ", which it survived" if first.digest else f", named: {first.found}"
+        errors = [f"{each.error} of process {number}" for number, each in enumerate(first.outcomes) if each.error]
+        named = " and ".join(errors) if fault.kind == "full disk" else f"named: {first.found}"
+        did += ", which it survived" if first.digest else f", {named}"
         return did, how, "", lost, seconds
 
     def names(self, fault: Fault, first: Ended, who: int, folder: Path) -> bool:

@@ -8,7 +8,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
+
+WORKERS = 2
+"""Processes that judge faults side by side: much of their time is waiting."""
 
 
 def main() -> int:
@@ -34,21 +38,25 @@ def main() -> int:
 
         with Disk(Path(name) / "disk") as disk:  # before anything has threads
             print(f"a full disk is {disk.kind}" + f" ({disk.why})" * bool(disk.why), flush=True)
-            from meshproof.observing.process import QUICK_CODE
-            from tests.run_faults.judging import Run
-            from tests.run_faults.schedule import TOGETHER, draw
+        from meshproof.observing.process import QUICK_CODE
+        from tests.run_faults.judging import Run, begin, judge
+        from tests.run_faults.schedule import TOGETHER, draw
 
-            os.environ["XLA_FLAGS"] = " ".join(QUICK_CODE)  # each process but the first compiles its step anew
-            if given.plant:
-                from tests.run_faults.planted import plant
+        os.environ["XLA_FLAGS"] = " ".join(QUICK_CODE)  # each process but the first compiles its step anew
+        if given.plant:
+            from tests.run_faults.planted import plant
 
-                plant(given.plant)
-            begun, run = time.monotonic(), Run(Path(name), disk)
-            judged = []
-            for number in given.fault if given.fault else range(given.count):
-                judged.append(run.judge(draw(given.seed, number)))
-                print(judged[-1], flush=True)
-            seconds = time.monotonic() - begun
+            plant(given.plant)
+        faults = [draw(given.seed, number) for number in given.fault or range(given.count)]
+        started, run = time.monotonic(), Run(Path(name))
+        if any((fault.kind, fault.point) in TOGETHER for fault in faults):
+            _ = run.pair.undisturbed  # once, for all that judge
+        judged = []
+        with get_context("fork").Pool(min(WORKERS, len(faults)), begin, (run,)) as pool:
+            for each in pool.imap(judge, faults):
+                judged.append(each)
+                print(each, flush=True)
+        seconds = time.monotonic() - started
     counts = Counter(each.how for each in judged)
     groups = ("launch", *(point for _, point in TOGETHER))
     slowest = max((each.seconds for each in judged if each.fault.point in groups), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.run_faults import groups, subject
-from tests.run_faults.disks import Disk
+from tests.run_faults.disks import Disk, end_with_parent
 from tests.run_faults.pairs import Pair
 from tests.run_faults.schedule import TOGETHER, Fault, place
 from tests.run_faults.subject import KEEP, STEPS, Harm, Outcome, send
@@ -45,9 +46,9 @@ class Judged:
 class Run:
     """A run that nobody disturbs, and what faults make of others like it."""
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
-        self.folder, self.disk = folder, disk
-        self.pair = Pair(folder, disk, self.is_typed)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pair = Pair(folder, self.is_typed)
         self.half = folder / "half"
         half = subject.run(self.half, until=STEPS - KEEP)
         whole = subject.run(folder / "whole")
@@ -60,8 +61,12 @@ class Run:
         if continued.digest == "":
             raise RuntimeError(f"the undisturbed run did not go on: {continued}")
         self.restoring = continued.operations[0]
-        last = max(self.half.glob("step_*"))
-        self.bytes = sum(path.stat().st_size for path in last.rglob("*") if path.is_file())
+
+    def settle(self) -> None:
+        """Have a folder and a disk of this process's own."""
+        self.folder = self.pair.folder = self.folder / str(os.getpid())
+        self.folder.mkdir()
+        self.disk = self.pair.disk = Disk(self.folder / "disk")
 
     def fresh(self, name: str, like: Path | None = None) -> Path:
         """A folder of a run, empty or a copy."""
@@ -83,7 +88,7 @@ class Run:
 
     def disturbed(self, fault: Fault) -> Judged:
         """A fault while the run runs, and the run that comes after it."""
-        left = int(fault.which * (4e5 if self.disk.why else 1.1 * self.bytes))  # which a whole save may be
+        left = int(fault.which * (4e5 if self.disk.why else 1.5e7))  # a whole save is 1.4e7
         acts: dict[str, Callable[[], None]] = {
             "kill": send(signal.SIGKILL),
             "torn write": send(signal.SIGKILL),
@@ -187,3 +192,19 @@ def cut(file: Path) -> None:
     """Half of it is left."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
+
+
+HERE: list[Run] = []
+"""That of this process, which is one of several that judge."""
+
+
+def begin(run: Run) -> None:
+    """Become one of several processes that judge."""
+    end_with_parent()
+    run.settle()
+    HERE.append(run)
+
+
+def judge(fault: Fault) -> Judged:
+    """By the run of this process."""
+    return HERE[0].judge(fault)

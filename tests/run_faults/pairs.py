@@ -79,11 +79,11 @@ class Ended:
 @dataclass
 class Pair:
     """A run of two processes that nobody disturbs, and what faults make of others like it. ``typed`` tells whether an
-    error is one of a run folder."""
+    error is one of a run folder; ``disk`` is where it meets a full one."""
 
     folder: Path
-    disk: Disk
     typed: Callable[[Outcome, Path], bool]
+    disk: Disk | None = None
     seconds: float = 0.0
 
     @cached_property

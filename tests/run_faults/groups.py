@@ -21,7 +21,7 @@ from meshproof.launching.marks import MARKS, mark
 from tests.run_faults.schedule import Fault, place
 
 ROLL_CALL = Path(__file__).parents[2] / "reference_impl/lifecycle/roll_call.py"
-STEPS, STUCK_AFTER, COMING, NAMED_WITHIN = 5, 1.5, 1.0, 10.0
+STEPS, STUCK_AFTER, COMING, NAMED_WITHIN = 5, 1.5, 1.5, 10.0
 LIMIT = 30.0
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 

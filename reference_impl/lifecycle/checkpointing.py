@@ -40,9 +40,13 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 """What Orbax adds to a folder's name until the checkpoint is whole."""
 
 
+SHOWN = 2
+"""How many leaves are named of those that differ, of those that are missing, and of those that are unknown."""
+
+
 class CheckpointError(ValueError):
     """A folder that is no checkpoint, one of another state, or one that could not be written; the message names the
-    folder, and each leaf at fault."""
+    folder, and of the leaves at fault the first, with how many more there are."""
 
 
 class DamagedError(CheckpointError):
@@ -159,13 +163,22 @@ def check(expected: dict[str, Any], folder: Path) -> None:
         raise DamagedError(f"{folder} is no checkpoint that Orbax can read: {error}") from error
     if saved is None:  # Orbax logs why, and returns none
         raise DamagedError(f"{folder} is damaged: Orbax cannot read its metadata; restore an earlier checkpoint")
-    problems = [
-        f"{path}: expected {kind(expected.get(path))}, the checkpoint has {kind(saved.get(path))}"
-        for path in expected | saved
-        if kind(expected.get(path)) != kind(saved.get(path))
-    ]
-    if problems:
-        raise CheckpointError(f"{folder} is not a checkpoint of this state: {'; '.join(problems)}")
+    kinds = {path: (kind(expected.get(path)), kind(saved.get(path))) for path in expected | saved}
+    apart = [path for path, (is_, was) in kinds.items() if is_ != was]
+    problems = {
+        "differ": [path for path in apart if path in expected and path in saved],
+        "are missing": [path for path in apart if path not in saved],
+        "are unknown": [path for path in apart if path not in expected],
+    }
+    told = []
+    for what, paths in problems.items():
+        told += ["{}: expected {}, the checkpoint has {}".format(path, *kinds[path]) for path in paths[:SHOWN]]
+        told += [f"{len(paths) - SHOWN} more {what}"] if len(paths) > SHOWN else []
+    if told:
+        raise CheckpointError(
+            f"{folder} is not a checkpoint of this state: {'; '.join(told)}. The state has {len(expected)} leaves, the "
+            f"checkpoint {len(saved)}: restore it as the model, sizes and optimizer of which it was saved"
+        )
 
 
 def by_path(state: State) -> dict[str, Any]:
@@ -178,6 +191,8 @@ def kind(leaf: Any) -> str:
     """A leaf's dtype and shape in words. Of typed random keys those of their data, which is what is on disk."""
     if leaf is None:
         return "no such leaf"
+    if not hasattr(leaf, "dtype"):  # Orbax keeps what it was given, and others give it trees
+        return f"{type(leaf).__name__}, which is no array"
     if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
     return f"{leaf.dtype}{list(leaf.shape)}"

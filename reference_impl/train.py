@@ -27,11 +27,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reference_impl import strategies
 from reference_impl.forms.base import Form
-from reference_impl.lifecycle.choosing import check_options, choose, parse_mesh
+from reference_impl.lifecycle.choosing import begun, check_options, choose, panels, parse_mesh
 from reference_impl.lifecycle.feeding import Feed
-from reference_impl.lifecycle.loss_curves import SINGLE, check_losses, draw, losses_before, write_losses
+from reference_impl.lifecycle.loss_curves import check_losses, check_picture, draw, losses_before, write_losses
 from reference_impl.lifecycle.multiprocess import COUNT, join, mark
 from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
@@ -176,7 +175,7 @@ def main(
     ] = None,
     visualize: Annotated[bool, typer.Option("--visualize", help="Print the sharding of each array.")] = False,
     compare: Annotated[
-        Path | None, typer.Option(help="Train every strategy that takes this model too, and draw all losses there.")
+        Path | None, typer.Option(help="Train every strategy, or all that take --model, and draw their losses there.")
     ] = None,
 ) -> None:
     """Train a strategy of the book on text or on a synthetic regression."""
@@ -184,7 +183,7 @@ def main(
     try:
         check_options(context)
         if compare:
-            return draw_all(model or "mlp", framework, steps, epochs or 1, batch, seed, compare, console)
+            return draw_all(model, framework, steps, epochs or 1, batch, seed, compare, console)
         if COUNT in os.environ:
             join()
         axes = parse_mesh(mesh) if mesh else None
@@ -247,34 +246,26 @@ def tell(console: Console, error: object) -> None:
 def draw_all(
     model: str, framework: str, steps: int, epochs: int, batch: int, seed: int, path: Path, console: Console
 ) -> None:
-    """Every page that takes this model, each on the mesh that the book has for it, from the same start and examples.
+    """The `panels` of the book, each page on the mesh that the book has for it, from the same start and examples.
 
-    Raises ``ValueError`` where a page of the book cannot draw, or no page takes the model.
+    Raises ``ValueError`` as `check_picture` and `panels`.
     """
-    pages = dict.fromkeys(form.name for form in strategies() if form.framework == framework)
-    forms = {page: form for page in pages if (form := takes(page, framework, model, batch))}
-    if SINGLE not in forms:
-        raise ValueError(f"no page takes model {model!r} in framework {framework!r}: expected such as gpt of jax")
-    use_devices(max(prod(form.mesh_axes.values()) for form in forms.values()), exact=False)
-    curves = {}
-    for page, form in forms.items():
-        run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
-        console.print(page)
-        end = steps or epochs * run.data.steps_per_epoch
-        train(run, form.init(jax.random.key(seed)), 0, end, None, 0, console, stop := Stop())  # type: ignore[attr-defined]
-        if stop.number:
-            raise typer.Exit(128 + stop.number)
-        curves[page] = run.losses
-    draw(curves, f"{model} ({framework})", path)
+    check_picture(path)
+    compared = panels(framework, model, batch)
+    use_devices(max(prod(form.mesh_axes.values()) for forms in compared.values() for form in forms.values()), False)
+    curves: dict[str, dict[str, list[float]]] = {}
+    for title, forms in compared.items():
+        curves[title] = {}
+        for page, form in forms.items():
+            run = Run(form, Shuffled(fields_for(form.network), form.batch_size, seed))
+            console.print(f"{page}: {title}")
+            end, stop = steps or epochs * run.data.steps_per_epoch, Stop()
+            train(run, begun(form, seed), 0, end, None, 0, console, stop)
+            if stop.number:
+                raise typer.Exit(128 + stop.number)
+            curves[title][page] = run.losses
+    draw(curves, path)
     console.print(f"written: {path}")
-
-
-def takes(page: str, framework: str, model: str, batch: int) -> Form | None:
-    """The page's strategy of this model, if it takes it."""
-    try:
-        return choose(page, framework, model, None, batch)
-    except ValueError:
-        return None
 
 
 def use_devices(needed: int, exact: bool) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import jax
 import typer
 
 import reference_impl
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.forms.base import Form
 from reference_impl.forms.nnx_form import NnxForm
+from reference_impl.forms.pipelined import Pipelined
+from reference_impl.lifecycle.loss_curves import SINGLE
 from reference_impl.models import Model
 from reference_impl.models.mlp import MLP
 
@@ -35,9 +39,7 @@ def choose(strategy: str, framework: str, model: str, axes: dict[str, int] | Non
     a page that has variants alone, such as rematerialisation, the first is taken.
     Raises ``ValueError``, with what there is, for an unknown page, framework or model, and as `Form` does.
     """
-    every = list(reference_impl.strategies())
-    plain = {form.name for form in every if not form.variant}
-    book = [form for form in every if not form.variant or form.name not in plain]
+    book = cases()
     pages = [form for form in book if form.name == strategy]
     if not pages:
         raise ValueError(f"unknown strategy {strategy!r}: expected one of {listed(form.name for form in book)}")
@@ -59,6 +61,55 @@ def choose(strategy: str, framework: str, model: str, axes: dict[str, int] | Non
         optimizer=template.optimizer,
         batch_size=batch or template.batch_size,
     )
+
+
+def panels(framework: str, model: str, batch: int) -> dict[str, dict[str, Form]]:
+    """What is compared, by model and then by page, one device first: the pages that take ``model``; or without one
+    every page of the book, with each model that it has cases of. A page that is not in ``framework`` is then in the
+    first that it has.
+
+    Raises ``ValueError`` where no page takes the model.
+    """
+    if model:
+        taking = {}
+        for page in dict.fromkeys(form.name for form in reference_impl.strategies() if form.framework == framework):
+            with suppress(ValueError):
+                taking[page] = choose(page, framework, model, None, batch)
+        if not taking:
+            raise ValueError(f"no page takes model {model!r} in framework {framework!r}: expected such as gpt of jax")
+        return {f"{model} ({framework})": {SINGLE: alone(next(iter(taking.values())))} | taking}
+    frameworks: dict[str, str] = {}
+    found: dict[str, dict[str, Form]] = {}
+    for case in sorted(cases(), key=lambda case: (case.framework != framework, case.name != SINGLE)):
+        if case.framework == frameworks.setdefault(case.name, case.framework):
+            form = replace(case, network=with_targets(case.network), batch_size=batch or case.batch_size)
+            pages = found.setdefault(f"{form.model} ({form.framework})", {})
+            if not pages:
+                pages[SINGLE] = alone(form)
+            pages.setdefault(form.name, form)
+    return found
+
+
+def alone(form: Form) -> Form:
+    """What this strategy trains, on one device."""
+    single = next(case for case in cases() if (case.name, case.framework) == (SINGLE, form.framework))
+    return replace(single, network=form.network, optimizer=form.optimizer, batch_size=form.batch_size)
+
+
+def begun(form: Form, seed: int) -> Any:
+    """The state from which a page is compared: that of its ``init``; of an interleaved pipeline, whose stages have
+    other blocks beside each other than one device, with the blocks where one device draws them."""
+    state = form.init(jax.random.key(seed))  # type: ignore[attr-defined]
+    if not isinstance(form, Pipelined) or form.order == sorted(form.order):
+        return state
+    return form.load(form.network.unstack(jax.device_get(state.parameters), sorted(form.order)))
+
+
+def cases() -> list[Form]:
+    """The book's cases without variants, but of a page that has nothing else."""
+    every = list(reference_impl.strategies())
+    plain = {form.name for form in every if not form.variant}
+    return [form for form in every if not form.variant or form.name not in plain]
 
 
 def with_targets(network: Model) -> Model:

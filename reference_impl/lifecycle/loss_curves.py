@@ -16,6 +16,12 @@ SINGLE = "single_device"
 COLOURS, DASHES = 10, ("-", "--", ":")
 """matplotlib's colours, after which they repeat; then a line is dashed, and then dotted."""
 
+LINES = {"linewidth": 1.0, "antialiased": False}
+"""Of a hundred lines a picture with soft edges is half as large again."""
+
+WIDTH, WHOLE, LEAST, LINE, DPI = 10.0, 4.0, 1.2, 0.165, 80
+"""Inches: of the picture's width, its least height, a row's, and that of two names of a legend; and dots per inch."""
+
 SERIES = "losses", "seconds"
 """What a file of losses has of each step, from step ``begin`` on."""
 
@@ -88,27 +94,47 @@ def write_losses(file: Path, before: Mapping[str, Any], losses: Sequence[float],
         write.unlink(missing_ok=True)
 
 
-def draw(curves: Mapping[str, Sequence[float]], title: str, path: Path) -> None:
-    """Losses by strategy, one of them `SINGLE`, as a picture in the format that the name of ``path`` ends with.
-
-    Raises ``ValueError`` where matplotlib is missing or does not know the format.
-    """
+def check_picture(file: Path) -> None:
+    """Raises ``ValueError`` where no picture can be drawn there, before the steps that it is of."""
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
         raise ValueError("pictures need matplotlib: pip install 'meshproof[plots]'") from missing
-    figure = Figure((10, 6), layout="constrained")
-    losses, distances = figure.subplots(2, sharex=True)
-    for number, (name, curve) in enumerate(curves.items()):
-        steps, shown = range(1, len(curve) + 1), {"color": f"C{number}", "linestyle": DASHES[number // COLOURS % 3]}
-        losses.plot(steps, curve, label=name, **shown)
-        if name != SINGLE:
-            apart = [abs(loss - alone) for loss, alone in zip(curve, curves[SINGLE], strict=True)]
-            distances.plot(steps, apart, label=name, **shown)
-    losses.set(title=title, ylabel="loss")
-    distances.set(xlabel="step", ylabel=f"|loss − that of {SINGLE}|")
-    distances.set_yscale("symlog", linthresh=1e-8)  # 0 where both are the same, bit for bit
-    figure.legend(*losses.get_legend_handles_labels(), loc="outside right upper", fontsize="x-small")
+    known = Figure().canvas.get_supported_filetypes()
+    if file.suffix.removeprefix(".") not in known:
+        raise ValueError(f"--compare {file}: expected a name that ends with one of .{', .'.join(known)}")
+    with usable("--compare", file):
+        tempfile.TemporaryFile(dir=file.absolute().parent).close()
+
+
+def draw(panels: Mapping[str, Mapping[str, Sequence[float]]], path: Path, beside: str = SINGLE) -> None:
+    """Losses by title and then by name, a row for each title: over each other, and how far each is from the one that is
+    called ``beside``. In the format that the name of ``path`` ends with: one that `check_picture` knows."""
+    from matplotlib.figure import Figure
+
+    least = max(LEAST, WHOLE / len(panels))
+    heights = [max(least, LINE * ((len(curves) + 1) // 2)) for curves in panels.values()]
+    figure = Figure((WIDTH, sum(heights)), layout="constrained")
+    rows = figure.subplots(len(panels), 2, squeeze=False, height_ratios=heights)
+    for (title, curves), (losses, distances) in zip(panels.items(), rows, strict=True):
+        for number, (name, curve) in enumerate(curves.items()):
+            steps, shown = (
+                range(1, len(curve) + 1),
+                LINES | {"color": f"C{number}", "linestyle": DASHES[number // COLOURS % 3]},
+            )
+            losses.plot(steps, curve, label=name, **shown)
+            if name != beside:
+                apart = [abs(loss - other) for loss, other in zip(curve, curves[beside], strict=True)]
+                distances.plot(steps, apart, **shown)
+        losses.set_title(f"{title}: loss", fontsize="small", loc="left")
+        distances.set_title(f"|loss − that of {beside}|", fontsize="small", loc="left")
+        distances.set_yscale("symlog", linthresh=1e-8)  # 0 where both are the same, bit for bit
+        for each in (losses, distances):
+            each.tick_params(labelsize="x-small")
+        names = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": "x-small", "frameon": False}
+        distances.legend(*losses.get_legend_handles_labels(), ncols=2, **names)
+    for each in rows[-1]:
+        each.set_xlabel("step", fontsize="small")
     write = path.with_name(f"{path.stem}.new{path.suffix}")
-    figure.savefig(write, dpi=80)
+    figure.savefig(write, dpi=DPI)
     write.replace(path)

@@ -1,6 +1,7 @@
 """The loop that users copy: a resumed run is the run that was not stopped, bit for bit, and bad input is named."""
 
 import io
+import re
 from contextlib import ExitStack
 
 import jax
@@ -198,16 +199,33 @@ def test_a_failed_save_does_not_keep_the_next_from_being_whole(strategy, tmp_pat
 
 
 def test_the_picture_has_every_strategy_and_how_far_it_is_from_one_device(silent, tmp_path, monkeypatch):
-    """A curve of each, of which one is of other losses."""
-    drawn = {}
-    monkeypatch.setattr(train, "draw", lambda curves, title, path: drawn.update(curves) or draw(curves, title, path))
-    monkeypatch.setattr(train, "strategies", lambda: [choose(page, "jax", "mlp", None, 64) for page in PAGES])
+    """A curve of each, of which one is of other losses, under the name of its model."""
+    drawn, title = {}, "mlp (jax)"
+    monkeypatch.setattr(train, "draw", lambda curves, path: drawn.update(curves) or draw(curves, path))
+    compared = {title: {page: choose(page, "jax", "mlp", None, 64) for page in PAGES}}
+    monkeypatch.setattr(train, "panels", lambda framework, model, batch: compared)
     train.draw_all("mlp", "jax", 2, 1, 64, 0, tmp_path / "losses.svg", silent)
-    assert list(drawn) == list(PAGES)
-    np.testing.assert_allclose(drawn["fsdp_shard_map"], drawn["single_device"], rtol=1e-5)
+    assert list(drawn[title]) == list(PAGES)
+    np.testing.assert_allclose(drawn[title]["fsdp_shard_map"], drawn[title]["single_device"], rtol=1e-5)
     said = (tmp_path / "losses.svg").read_text(encoding="utf-8")
-    assert all(f"<!-- {page} -->" in said for page in PAGES)
+    assert all(f"<!-- {words} -->" in said for words in (*PAGES, f"{title}: loss"))
     assert [path.name for path in tmp_path.iterdir()] == ["losses.svg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none/l.svg", "expected a folder in which files can be written, saw No such file or directory"),
+        ("file/l.svg", "expected a folder in which files can be written, saw Not a directory"),
+        ("losses", "expected a name that ends with one of .eps, "),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_before_any_training(silent, tmp_path, monkeypatch, name, told):
+    """43 pages take minutes."""
+    (tmp_path / "file").touch()
+    monkeypatch.delattr(train, "panels")
+    with pytest.raises(ValueError, match=re.escape(f"--compare {tmp_path / name}: {told}")):
+        train.draw_all("", "jax", 2, 1, 0, 0, tmp_path / name, silent)
 
 
 def test_a_model_that_no_page_takes_has_no_picture(silent, tmp_path):

@@ -28,7 +28,7 @@ def test_checkpoints_restore_bitwise(case, observation, judge):
 
 @pytest.mark.clause("CKP-1", applies=either(splits("parameters"), splits("optimizer_state")))
 def test_checkpoints_gather_nothing_on_one_device(case, observation, judge):
-    """While a state is saved or restored, no device MUST hold all of a leaf that rests split. (Every array on the
+    """Saving and restoring MUST NOT hold all of a sharded leaf on one device. (While either runs, every array on the
     devices is looked at, about each millisecond; a leaf is known by its shape, unless a shard of another one has as
     many elements.)"""
     judge.needs(case, "save", "restore")

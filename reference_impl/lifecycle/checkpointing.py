@@ -72,22 +72,27 @@ class Saving:
         """Wait until the checkpoint is whole on disk.
 
         Raises `CheckpointError` where it cannot be written, and removes what was, or where its checksums cannot be;
-        ``TimeoutError`` where it is still being written after so many seconds.
+        ``TimeoutError`` where it is still being written after so many seconds, by this process or another one.
         """
+        until = time.monotonic() + timeout
+        late = f"{self.folder} is not saved: expected a whole checkpoint in {timeout:g} s"
         try:
             self.response.result(timeout=timeout)
         except TimeoutError as error:
-            raise TimeoutError(f"{self.folder} is not saved: expected a whole checkpoint in {timeout:g} s") from error
+            raise TimeoutError(late) from error
         except Exception as error:
             if not self.removed:  # later the folder may be that of another save
                 self._remove()
             raise CheckpointError(f"{self.folder} was not saved: {str(error)[:1000]}") from error
-        if not self.summed and jax.process_index() == 0:
+        while not self.summed:
             try:
-                checksums.write(self.folder)
+                self.summed = checksums.finish(self.folder, jax.process_index(), jax.process_count())
             except OSError as error:
                 raise CheckpointError(f"{self.folder} was saved, and its checksums were not: {error}") from error
-        self.summed = True
+            if not self.summed:
+                if time.monotonic() >= until:
+                    raise TimeoutError(f"{late} of each of {jax.process_count()} processes")
+                time.sleep(0.01)
 
     def _remove(self) -> None:
         """Remove what was written, and for half a second what comes after it: Orbax tells of the first writer that

@@ -1,7 +1,8 @@
 """The sums of a checkpoint's files, beside them: Orbax keeps none of the arrays, and restores a flipped bit as it is.
 
-They are written when the checkpoint is whole, by whoever waits for that. One without sums is restored unchecked: nobody
-had waited for it, or other code wrote it.
+They are written when the checkpoint is whole, by whoever waits for that; of several processes when each has said that
+its part is: Orbax gives a checkpoint its name though one of them could not write. One without sums is restored
+unchecked: nobody had waited for it, or other code wrote it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,29 @@ class FormatError(RuntimeError):
     """A checkpoint of another format; the message has both."""
 
 
+def finish(folder: Path, process: int, processes: int) -> bool:
+    """Say that the part of this process is whole; whether all have said so, and the sums are written, by process 0.
+
+    Raises ``OSError``.
+    """
+    if process:
+        if not (folder / FILE).exists():
+            (folder / f"{FILE}.{process}").touch()
+        return (folder / FILE).exists()
+    said = [folder / f"{FILE}.{other}" for other in range(1, processes)]
+    if not (folder / FILE).exists():
+        if not all(each.exists() for each in said):
+            return False
+        write(folder)
+    for each in said:
+        each.unlink(missing_ok=True)
+    return True
+
+
 def write(folder: Path) -> None:
     """Write the sums of a whole checkpoint. Raises ``OSError``, and leaves nothing half-written."""
     told = {"format": FORMAT, "crc32": {file.relative_to(folder).as_posix(): crc32(file) for file in files(folder)}}
-    unfinished = folder / f"{FILE}.{os.getpid()}"
+    unfinished = folder / f"{FILE}.new.{os.getpid()}"
     try:
         unfinished.write_text(json.dumps(told), encoding="utf-8")
         unfinished.replace(folder / FILE)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 
 from reference_impl.forms.base import Form
+from reference_impl.lifecycle import checksums
 
 if TYPE_CHECKING:
     from reference_impl.lifecycle.checkpointing import Saving
@@ -73,9 +74,13 @@ class RunFolder:
                     claim(path.absolute())
         if resume:
             if not steps:
-                raise ValueError(f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it")
+                torn = [unfinished.name for _, unfinished in folder.named()]
+                more = f"; of {', '.join(torn)} not every process has written its part" if torn else ""
+                raise ValueError(
+                    f"{path} has no checkpoint to resume: expected a folder step_000123 or the like in it{more}"
+                )
             folder.check(settings)
-        elif steps:
+        elif folder.named():
             raise FileExistsError(f"{path} has checkpoints already: pass --resume, or name a new folder")
         elif jax.process_index() == 0:
             write = path / "run.json.new"
@@ -101,10 +106,20 @@ class RunFolder:
                 raise ValueError(f"{self.path} is of a run with {name} {started[name]!r}, not {value!r}")
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints that are whole, ascending: Orbax names a folder so when all is written."""
+        """The steps of the checkpoints that are whole, ascending: Orbax names a folder so when all is written.
+
+        Of several processes it does when process 0 has written; the sums are there when all have.
+        """
+        alone = jax.process_count() == 1
+        return [step for step, folder in self.named() if alone or (folder / checksums.FILE).exists()]
+
+    def named(self) -> list[tuple[int, Path]]:
+        """The steps and folders of what Orbax has named, ascending."""
         if not self.path.is_dir():
             return []
-        return sorted(int(match[1]) for entry in self.path.iterdir() if (match := CHECKPOINT.fullmatch(entry.name)))
+        return sorted(
+            (int(match[1]), entry) for entry in self.path.iterdir() if (match := CHECKPOINT.fullmatch(entry.name))
+        )
 
     def save(self, strategy: Form, state: Any, step: int, data: ShuffledBatches) -> None:
         """Begin to save the state after ``step`` steps, once the save before is whole, and with it where the data go
@@ -159,6 +174,9 @@ class RunFolder:
             if before
             else "there is no earlier checkpoint: start a new run in a new folder"
         )
+        for later, unfinished in self.named() if jax.process_index() == 0 else ():
+            if later > step:  # a save that one of several processes did not end
+                shutil.rmtree(unfinished)
         try:
             state = strategy.restore(folder, data)
         except DamagedError as error:

@@ -28,9 +28,9 @@ def test_checkpoints_restore_bitwise(case, observation, judge):
 
 @pytest.mark.clause("CKP-1", applies=either(splits("parameters"), splits("optimizer_state")))
 def test_checkpoints_gather_nothing_on_one_device(case, observation, judge):
-    """Saving and restoring MUST NOT hold all of a sharded leaf on one device. (While either runs, every array on the
-    devices is looked at, about each millisecond; a leaf is known by its shape, unless a shard of another one has as
-    many elements.)"""
+    """Saving and restoring MUST NOT hold all of a sharded leaf on one device. (While either runs, what Python functions
+    return is looked at, and about each millisecond every array on the devices; a leaf is known by its bits, in any
+    shape, unless it is one number throughout.)"""
     judge.needs(case, "save", "restore")
     whole = judge.see(observation.training.checkpoints.whole)
     judge.clear([REMEDY, *whole] if whole else [])

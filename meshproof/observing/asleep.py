@@ -43,8 +43,11 @@ def falls(folder: Path, limit: float) -> bool:
 
 def hear(event: str, arguments: tuple[Any, ...]) -> None:
     """An audit hook: it hears of every file that is opened or renamed, and falls asleep before that of a mark."""
-    mark = Path(os.environ.get("MESHPROOF_MARKS", os.devnull)) / "1"
-    if event in ("open", "os.rename") and str(mark) in map(str, arguments[:2]):
+    if event not in ("open", "os.rename", "os.link"):
+        return
+    mark = os.path.realpath(Path(os.environ.get("MESHPROOF_MARKS", os.devnull)) / "1")
+    paths = (os.fsdecode(each) for each in arguments[:2] if isinstance(each, str | bytes | os.PathLike))
+    if mark in map(os.path.realpath, paths):
         folder = Path(os.environ[FOLDER])
         if (folder / MAY).exists():
             (folder / DOES).touch()

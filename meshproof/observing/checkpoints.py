@@ -99,7 +99,7 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
 def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], folder: Path) -> tuple[Checkpoints, Any]:
     whole = folder / "whole"
     saved = subject.attempt(lambda: Saved(values_of(state, subject.model), kinds_of(state)))
-    passed = subject.then(saved, lambda _: _saved_and_restored(subject, state, whole))
+    passed = subject.then(saved, lambda saved: _saved_and_restored(subject, state, saved.values, whole))
     if isinstance(saved, Unseen) or isinstance(passed, Unseen):
         return Checkpoints.unseen(saved if isinstance(saved, Unseen) else passed), state
     restored, held_whole = passed
@@ -135,11 +135,11 @@ def _damaged(subject: Subject, whole: Path, saved: Saved, restored: Seen[Leaves]
     return observe_damage(subject, whole, saved.values if isinstance(restored, Unseen) else restored)
 
 
-def _saved_and_restored(subject: Subject, state: Any, folder: Path) -> Any:
+def _saved_and_restored(subject: Subject, state: Any, values: Leaves, folder: Path) -> Any:
     """The restored state, and each split leaf of which a device held all meanwhile."""
-    _, whole = watched(state, "save", lambda: subject.strategy.save(state, folder))
+    _, whole = watched(state, values, "save", lambda: subject.strategy.save(state, folder))
     try:
-        restored, again = watched(state, "restore", lambda: subject.strategy.restore(folder))
+        restored, again = watched(state, values, "restore", lambda: subject.strategy.restore(folder))
         return restored, (*whole, *again)
     except Exception as error:
         if jax.distributed.is_initialized() or not _restores_later(subject, folder):

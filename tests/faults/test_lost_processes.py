@@ -106,7 +106,7 @@ def test_who_marks_no_more_does_not_fall_asleep(monkeypatch):
     """Nothing is known of it then."""
     monkeypatch.setattr(lost_processes, "MARKING", 1.0)
     found = seen("unmarked", "sleep", monkeypatch)
-    assert isinstance(found, NotExercised) and "marked no other step in Python within 1 s" in found.reason
+    assert isinstance(found, NotExercised) and "no file of a mark of process 1 within 1 s" in found.reason
 
 
 def test_an_unwatched_group_waits_for_ever(monkeypatch, tmp_path):

@@ -50,6 +50,29 @@ class MakesItsKeyAnew(Accumulates):
         return super().dropped(w, batch, jax.random.fold_in(key, 3))
 
 
+class LeavesOutFeatures(Accumulates):
+    """Of all rows of a microbatch the same: rows may change places in it."""
+
+    name = "healthy_microbatches_leave_out_features"
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        kept = drop(key, jnp.ones((1, w["hidden"].shape[1])), self.kept)
+        return jnp.mean((jnp.tanh(batch["x"] @ w["hidden"]) * kept @ w["out"] - batch["y"]) ** 2)
+
+
+class SharesMasksInPairs(Drops):
+    """Two views of one example are neighbours, and have one mask: they may change places."""
+
+    name = "healthy_pairs_share_a_mask"
+
+    def dropped(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of a shard."""
+        hidden = jnp.tanh(batch["x"] @ w["hidden"])
+        kept = jnp.repeat(drop(key, jnp.ones((len(hidden) // 2, hidden.shape[1])), self.kept), 2, 0)
+        return jnp.mean((hidden * kept @ w["out"] - batch["y"]) ** 2)
+
+
 class StartsWithZeros(MakesItsKeyAnew):
     """Its last layer does, as a transformer's head does: the first loss knows no draw."""
 
@@ -176,6 +199,8 @@ class DropsAgain(RecomputesLayers):
 plant_stranger(Accumulates())
 plant_stranger(drops("drops_alike_in_microbatches", Accumulates, microbatches_share=True), "NUM-9")
 plant_stranger(drops("makes_one_key_in_microbatches", MakesItsKeyAnew, microbatches_share=True), "NUM-9")
+plant_stranger(LeavesOutFeatures())
+plant_stranger(SharesMasksInPairs())
 plant_stranger(StartsWithZeros())
 plant_stranger(drops("makes_one_key_behind_zeros", StartsWithZeros, microbatches_share=True), "NUM-9")
 plant_stranger(AccumulatesByItsCount())

@@ -185,7 +185,7 @@ def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, st
             if how == "sleep":
                 if not asleep.falls(Path(folder), MARKING):
                     return NotExercised(
-                        f"process 1 marked no other step in Python within {MARKING:g} s: it never slept"
+                        f"Python opened or renamed no file of a mark of process 1 within {MARKING:g} s: it never slept"
                     )
             else:
                 with suppress(ProcessLookupError):  # it may have ended after its last step

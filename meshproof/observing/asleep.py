@@ -11,7 +11,7 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     return {FOLDER: str(folder), "PYTHONPATH": path}
 
 
-def falls(folder: Path, limit: float) -> bool:
-    """Whether it falls asleep within so many seconds, now that it is to."""
+def falls(folder: Path, limit: float, is_over: Callable[[], bool]) -> bool:
+    """Whether it falls asleep within so many seconds, now that it is to, and before all is over."""
     (folder / MAY).touch()
     until = time.monotonic() + limit
-    while not (folder / DOES).exists() and time.monotonic() < until:
+    while not (folder / DOES).exists() and time.monotonic() < until and not is_over():
         time.sleep(0.01)
     return (folder / DOES).exists()
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Literal, TypeAlias
@@ -183,7 +184,8 @@ def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, st
             while count(mark := mark_in(marks)) < STEPS and time.monotonic() < until and not is_over(process):
                 time.sleep(0.01)
             if how == "sleep":
-                if not asleep.falls(Path(folder), MARKING):
+                slept = asleep.falls(Path(folder), MARKING, partial(is_over, process))
+                if not slept and not is_over(process):
                     return NotExercised(
                         f"Python opened or renamed no file of a mark of process 1 within {MARKING:g} s: it never slept"
                     )

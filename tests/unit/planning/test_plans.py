@@ -233,7 +233,7 @@ def test_the_fewest_chips_hold_it():
         (lambda: find_model("lama"), "--config lama: no model of this name; expected one of resnet-50, gpt-2-medium"),
         (lambda: Model("x", 0), "expected sizes above 0"),
         (lambda: Model("x", 1e9, layers=4), "--layers without --d-model and --d-ff: give all of them"),
-        (lambda: Model("x", 1e9, 4, 1000, 4000, heads=3), "--heads 3 does not divide --d-model 1000: 1 over"),
+        (lambda: Model("x", 1e9, 4, 1000, 4000, heads=3), "--heads 3: expected a divisor of --d-model 1000, such as 2"),
         (lambda: Model("x", 1e9, heads=8, kv_heads=3), "--kv-heads 3 does not divide --heads 8"),
         (lambda: Model("x", 1e9, kv_heads=8), "--kv-heads 8 without --heads: give both"),
         (lambda: Model("x", 7e9, 96, 12288, 49152), r"--params 7e\+09 contradicts .* have 1.45e\+11 to 2.319e\+11"),

@@ -155,6 +155,18 @@ def alike_in_rows(step: Drawn, rows: int, weights: Set[tuple[int, ...]]) -> Draw
     return next(shared, None) if own else None
 
 
+def may_mask(step: Drawn, rows: int, weights: Set[tuple[int, ...]]) -> bool:
+    """Whether a draw may be for each of a device's ``rows``: not one of single numbers, by fewer keys, and not one of
+    the shape of one of the ``weights``, unless that has as many rows."""
+    keys = Counter((draw.place, draw.device) for draw in step)
+    return any(
+        keys[draw.place, draw.device] >= max(rows, 2)
+        if not draw.shape
+        else draw.shape not in weights or draw.shape[0] == rows
+        for draw in step
+    )
+
+
 def drawn_twice(step: Drawn, computed: int = 1) -> bool:
     """Whether a device draws more than once by one key: what is split twice alike, and drawn once, harms nothing.
     Layers that are ``computed`` twice, the second time in the backward pass, draw as often."""

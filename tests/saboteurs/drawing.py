@@ -107,6 +107,24 @@ class DropsPaths(Drops):
         return jnp.mean((jnp.where(kept, hidden / self.kept, 0) @ w["out"] - batch["y"]) ** 2)
 
 
+class MixesMirrored(Drops):
+    """Each example is mixed with the one at its mirrored place, by one share for all: halves may change places."""
+
+    name = "healthy_mixes_mirrored"
+
+    def both(self, state: Any, batch: Any) -> Any:
+        """Loss and gradients, of the whole batch."""
+        return jax.value_and_grad(self.mixed)(state["parameters"], batch, state["key"])
+
+    def mixed(self, w: Any, batch: Any, key: Any) -> Any:
+        """The loss of the mixture, as much of it by the labels of either."""
+        share = jax.random.beta(key, 0.4, 0.4)
+        x = share * batch["x"] + (1 - share) * batch["x"][::-1]
+        seen = jnp.tanh(x @ w["hidden"]) @ w["out"]
+        parts = (jnp.mean((seen - y) ** 2) for y in (batch["y"], batch["y"][::-1]))
+        return sum(weight * part for weight, part in zip((share, 1 - share), parts, strict=True))
+
+
 class DropsOnOneDevice(Drops):
     """Several devices keep all, as where the rate is lost on the way to them."""
 
@@ -235,6 +253,8 @@ plant_stranger(drops("drops_and_sums", reduce=staticmethod(jax.lax.psum)), "NUM-
 plant_stranger(drops("drops_on_one_device_alone", DropsOnOneDevice), "NUM-9")
 plant_stranger(drops("drops_alike_on_devices", own_stream=False), "NUM-9")
 plant_stranger(DropsPaths())
+plant_stranger(MixesMirrored())
+plant_stranger(drops("drops_alike_and_shows_no_parameters", own_stream=False, parameters=None), "NUM-9")
 plant_stranger(drops("healthy_drops_few_paths", DropsPaths, kept=0.97))
 plant_stranger(drops("paths_alike_on_two_devices", DropsPaths, devices_alike=2), "NUM-9")
 plant_stranger(drops("drops_alike_on_two_devices", devices_alike=2), "NUM-9")

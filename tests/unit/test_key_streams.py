@@ -17,6 +17,7 @@ from meshproof.observing.key_streams import (
     drawn,
     drawn_twice,
     left_behind,
+    may_mask,
     moves_on,
 )
 from meshproof.observing.reused_keys import reused_key
@@ -72,6 +73,15 @@ def test_one_of_two_draws_may_not_be_alike_on_all_devices():
     assert alike_in_rows(partly, 3, set()) is alike_in_rows(partly, 2, {(2,)}) is None
     assert alike_in_rows(every, 2, set()) is alike_in_rows(none, 2, set()) is None
     assert alike_in_rows(*keys({(0, 0): [1], (0, 1): [1]}), 2, set()) is None
+
+
+def test_a_draw_may_be_for_each_row():
+    """One number for all of them is not, nor is noise for a weight; with a key for each row single numbers are."""
+    one, each = ({Draw(0, -1, bytes([key]), ()): 1 for key in range(count)} for count in (3, 4))
+    noise, wide = ({Draw(0, -1, b"", shape): 1} for shape in ((4, 2), (16, 2)))
+    assert not may_mask(one, 4, set()) and may_mask(each, 4, set())
+    assert not may_mask(noise, 8, {(4, 2)}) and may_mask(noise, 8, set())
+    assert may_mask(noise, 4, {(4, 2)}) and may_mask(noise | wide, 8, {(4, 2)})
 
 
 def test_steps_are_told_apart_by_their_keys():

@@ -58,15 +58,18 @@ class Case:
 
     @cached_property
     def kept_by(self) -> tuple[Hashable, ...]:
-        """What may decide how its state is written and read: its target, framework and variant, the code that saves
-        and restores it, and whether parameters and optimizer state are split. Without a contract nothing tells that:
-        its strategy's name stands for it."""
-        code = (_code(self.strategy, member) for member in ("save", "save_async", "restore"))
-        split = (
-            self.strategy.name if specs is None else any(map(any, specs.values()))
-            for specs in (self.contract.parameters, self.contract.optimizer_state)
-        )
-        return self.target, self.strategy.framework, getattr(self.strategy, "variant", ""), *code, *split
+        """What may decide how its state is written and read: its target and framework, the code that saves and
+        restores it, what the contract says that the optimizer keeps and what is auxiliary, whether there are keys, and
+        whether parameters and optimizer state are split. Of what a contract leaves open nothing tells: the names of
+        strategy and variant stand for it."""
+        strategy: Any = self.strategy
+        code = (_code(strategy, member) for member in ("save", "save_async", "restore"))
+        parts = (self.contract.parameters, self.contract.optimizer_state)
+        names = (strategy.name, getattr(strategy, "variant", ""))
+        split = (names if specs is None else any(map(any, specs.values())) for specs in parts)
+        named = (self.contract.optimizer_state or {}, self.contract.auxiliary or {})
+        kept = (frozenset(path.partition("/")[0] for path in specs) for specs in named)  # as mu and nu
+        return self.target, strategy.framework, getattr(strategy, "draws", False), *code, *split, *kept
 
     @property
     def is_own_judge(self) -> bool:
@@ -241,21 +244,21 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
 
 
 def covering(cases: Sequence[Case], devices: int) -> list[Case]:
-    """As many as have every strategy, framework, model and variant among them, of each target: a trainer is left out
-    where all that it is, trainers before it are. First come those that need no more than so many devices, and of these
-    those of several. A trainer that is chosen is so with its draws and without."""
+    """As many as have every strategy, framework, model, variant and kind of state among them, of each target: a trainer
+    is left out where all that it is, trainers before it are. First come those that need no more than so many devices,
+    of these those of several, and of these the first of their kinds. One that is chosen is so with its draws and
+    without."""
     met: set[Hashable] = set()
 
+    def order(case: Case) -> tuple[bool, ...]:
+        return case.devices > devices, case.devices == 1, not first_of_its_kind(case, cases)
+
     def adds(case: Case) -> bool:
-        new = {(case.target, *each) for each in enumerate(_trainer(case)[:4])} - met
+        new = {(case.target, *each) for each in enumerate((*_trainer(case)[:4], case.kept_by))} - met
         met.update(new)
         return bool(new)
 
-    chosen = {
-        _trainer(case)
-        for case in sorted(cases, key=lambda case: (case.devices > devices, case.devices == 1))
-        if adds(case)
-    }
+    chosen = {_trainer(case) for case in sorted(cases, key=order) if adds(case)}
     return [case for case in cases if _trainer(case) in chosen]
 
 

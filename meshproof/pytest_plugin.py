@@ -34,7 +34,7 @@ from meshproof.run.conformance import NAME, Conformance
 from meshproof.run.course import follow
 from meshproof.run.distributed import Distributed
 from meshproof.run.over_processes import OverProcesses
-from meshproof.targets import EXAMPLES, HOST, read_target
+from meshproof.targets import EXAMPLES, HOST, MOST_VIRTUAL, read_target
 from meshproof.targets.packages import missing
 
 OVER = f"{NAME}-over-processes"
@@ -72,8 +72,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse, before the first test, options that cannot work."""
     config.addinivalue_line("markers", "clause(id, applies, among): the clause of SPEC.md that a test judges")
-    if config.getoption("devices") < 1:
-        raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected at least 1")
+    if not 1 <= config.getoption("devices") <= MOST_VIRTUAL:
+        raise pytest.UsageError(f"--devices {config.getoption('devices')}: expected 1 to {MOST_VIRTUAL:,}")
     try:
         read_seconds(config.getoption("case_timeout"))
         check_required(required(config), config.rootpath)

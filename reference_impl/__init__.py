@@ -12,7 +12,7 @@ from reference_impl.proposals import proposed
 __all__ = ["FAMILIES", "proposed", "several_processes", "strategies"]
 
 several_processes = (
-    *("python", "-m", "meshproof", "launch", "-n", "2", "--stuck-after", "30", "--timeout", "300", "--"),
+    *("python", "-m", "meshproof", "launch", "-n", "2", "--stuck-after", "15", "--timeout", "300", "--"),
     *("python", "-m", "reference_impl.lifecycle.multiprocess", "1000000"),
 )
 """What trains over two processes until it is ended, and ends both where one is lost."""

@@ -2,6 +2,8 @@
 
 import pytest
 
+from meshproof.cases import first_of_its_kind
+
 from .applicability import either, splits
 
 REMEDY = (
@@ -26,11 +28,12 @@ def test_checkpoints_restore_bitwise(case, observation, judge):
     judge.clear(problems)
 
 
-@pytest.mark.clause("CKP-1", applies=either(splits("parameters"), splits("optimizer_state")))
+@pytest.mark.clause("CKP-1", applies=either(splits("parameters"), splits("optimizer_state")), among=first_of_its_kind)
 def test_checkpoints_gather_nothing_on_one_device(case, observation, judge):
     """Saving and restoring MUST NOT hold all of a sharded leaf on one device. (While either runs, what Python functions
     return is looked at, and about each millisecond every array on the devices; a leaf is known by its bits, in any
-    shape, unless it is one number throughout.)"""
+    shape, unless it is one number throughout. Judged of each of up to 16 cases; of more, of the first whose states have
+    the same parts, split alike, saved and restored by the same code.)"""
     judge.needs(case, "save", "restore")
     whole = judge.see(observation.training.checkpoints.whole)
     judge.clear([REMEDY, *whole] if whole else [])

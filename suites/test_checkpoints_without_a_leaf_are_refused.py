@@ -13,7 +13,7 @@ WORD = re.compile(r"\w+")
 def test_checkpoints_without_a_leaf_are_refused(case, observation, judge):
     """``restore`` MUST raise an error that names the leaf, where a checkpoint lacks one of the state's. (The first leaf
     of the checkpoint, and the last. Of checkpoints in Orbax's format. Judged of each of up to 16 cases; of
-    more, of the first whose states are split alike, and saved and restored by the same code, in each variant.)"""
+    more, of the first whose states have the same parts, split alike, saved and restored by the same code.)"""
     judge.needs(case, "save", "restore")
     refused = judge.see(observation.training.checkpoints.refused)
     judge.clear(

@@ -10,8 +10,7 @@ def test_saves_in_the_background_are_whole(case, observation, judge):
     """``result()`` of a save in the background MUST raise where the checkpoint could not be written, and otherwise
     return when it is whole. (With a full disk, and then with a disk that takes it: what is restored is bitwise the
     state that ``save_async`` was called with, which the next train step donates meanwhile. Judged of each of up to 16
-    cases; of more, of the first whose states are split alike, and saved and restored by the same code, in each
-    variant.)"""
+    cases; of more, of the first whose states have the same parts, split alike, saved and restored by the same code.)"""
     judge.needs(case, "save_async", "restore")
     saves = observation.training.checkpoints.background
     if unsaid := judge.see(saves.unsaid):

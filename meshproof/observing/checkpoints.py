@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
 from meshproof.observing.state import kinds_of, layout_of, moved, retyped, values_of
 from meshproof.observing.subject import STEPS, Subject
-from meshproof.observing.whole_leaves import watched
+from meshproof.observing.whole_leaves import unwatched, watched
 
 NOT_CONTINUED = Failed("training did not go on from the restored state")
 IN_ONE_PROCESS = NotExercised(
@@ -35,7 +37,7 @@ NO_COMMON_FOLDER = NotExercised(
 )
 NOT_ASKED = NotExercised("no clause of checkpoints was selected")
 OF_THE_FIRST = NotExercised(
-    "of damage, missing leaves and saves in the background, the first case of its kind is observed"
+    "of gathers, damage, missing leaves and saves in the background, the first case of its kind is observed"
 )
 OTHER_RATE = 1 + 2.0**-6
 """By how much rates that the state shows differ from those of ``init`` when it is saved: a restore may take these."""
@@ -62,9 +64,9 @@ class Checkpoints(Facet):
 
     ``refused`` is what `restore` makes of the same checkpoint without one leaf: without its first, and its last.
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
-    another mesh or by another strategy, saved there, and restored by this one. ``background`` is of saves of the state
-    after one more step. ``refused``, ``damaged`` and ``background`` take longer than all others, and are those of the
-    first case of its kind (`first_of_its_kind`).
+    another mesh or by another strategy, and of the first case of its kind (`first_of_its_kind`) also saved there, and
+    restored by this one. ``background`` is of saves of the state after one more step. ``whole``, ``refused``,
+    ``damaged`` and ``background`` take longer than all others, and are those of the first case of its kind.
     """
 
     whole: Seen[tuple[str, ...]]
@@ -99,31 +101,35 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
 def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], folder: Path) -> tuple[Checkpoints, Any]:
     whole = folder / "whole"
     saved = subject.attempt(lambda: Saved(values_of(state, subject.model), kinds_of(state)))
-    passed = subject.then(saved, lambda saved: _saved_and_restored(subject, state, saved.values, whole))
+    first = first_of_its_kind(subject.case, subject.cases)
+    watch = watched if first else unwatched
+    passed = subject.then(
+        saved, lambda saved: _saved_and_restored(subject, state, partial(watch, state, saved.values), whole)
+    )
     if isinstance(saved, Unseen) or isinstance(passed, Unseen):
         return Checkpoints.unseen(saved if isinstance(saved, Unseen) else passed), state
     restored, held_whole = passed
     values = subject.attempt(lambda: values_of(restored, subject.model))
-    among = IN_ONE_PROCESS if jax.distributed.is_initialized() else OF_THE_FIRST
-    first = among is OF_THE_FIRST and first_of_its_kind(subject.case, subject.cases)
+    several = jax.distributed.is_initialized()
+    among, alone = IN_ONE_PROCESS if several else OF_THE_FIRST, first and not several
     seen = Checkpoints(
-        whole=held_whole,
+        whole=held_whole if first else OF_THE_FIRST,
         restored=subject.then(
             values, lambda values: bitwise(saved.values, values, f"state after {STEPS} steps", NAMES)
         ),
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=subject.attempt(lambda: _refused(subject, folder)) if first else among,
-        damaged=subject.attempt(lambda: _damaged(subject, whole, saved, values)) if first else among,
-        elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where)),
-        background=BackgroundSaves.unseen(NOT_CONTINUED if first else among),
+        refused=subject.attempt(lambda: _refused(subject, folder)) if alone else among,
+        damaged=subject.attempt(lambda: _damaged(subject, whole, saved, values)) if alone else among,
+        elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where, first)),
+        background=BackgroundSaves.unseen(NOT_CONTINUED if alone else among),
     )
     further = subject.attempt(lambda: _further(subject, state))
     if isinstance(further, Unseen):
         return replace(seen, continued=further, background=BackgroundSaves.unseen(further)), state
     seen = replace(seen, continued=subject.attempt(lambda: _compare(further[1], _further(subject, restored)[1])))
-    if not first:
+    if not alone:
         return seen, further[0]
     largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
     background, state = observe_background_saves(subject, further[0], folder, largest)
@@ -135,11 +141,11 @@ def _damaged(subject: Subject, whole: Path, saved: Saved, restored: Seen[Leaves]
     return observe_damage(subject, whole, saved.values if isinstance(restored, Unseen) else restored)
 
 
-def _saved_and_restored(subject: Subject, state: Any, values: Leaves, folder: Path) -> Any:
+def _saved_and_restored(subject: Subject, state: Any, watch: Callable[..., Any], folder: Path) -> Any:
     """The restored state, and each split leaf of which a device held all meanwhile."""
-    _, whole = watched(state, values, "save", lambda: subject.strategy.save(state, folder))
+    _, whole = watch("save", lambda: subject.strategy.save(state, folder))
     try:
-        restored, again = watched(state, values, "restore", lambda: subject.strategy.restore(folder))
+        restored, again = watch("restore", lambda: subject.strategy.restore(folder))
         return restored, (*whole, *again)
     except Exception as error:
         if jax.distributed.is_initialized() or not _restores_later(subject, folder):

@@ -1,7 +1,8 @@
 """What becomes of a checkpoint on another mesh, and of one that was saved there: restored, saved and restored again.
 
 A partner is the same strategy on another mesh, or another one, whose state has the same leaves. The strategy saves, the
-partner restores and saves, the strategy restores: each restores what was saved in a layout that is not its own.
+partner restores and saves, the strategy restores: each restores what was saved in a layout that is not its own. Of many
+that are alike each is the partner of another one, and restores its checkpoint: of these one goes the way back.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ class Saved:
 
 
 def observe_resharding(
-    subject: Subject, whole: Path, saved: Saved, where: dict[str, tuple[Any, int]]
+    subject: Subject, whole: Path, saved: Saved, where: dict[str, tuple[Any, int]], back: bool
 ) -> tuple[Resharded, ...] | NotSupported:
-    """The checkpoint ``whole``, restored by each partner, and back from there; ``where`` is the subject's layout."""
+    """The checkpoint ``whole`` of the subject's layout ``where``, restored by each partner, and ``back`` from there."""
     own, found = Side(subject.case.id, subject.strategy, where), []
     refused: list[str] = []
     for group in partners(subject):
@@ -89,9 +90,9 @@ def observe_resharding(
             continue
         state, there = saved.restored(subject, own, other, whole)
         found.append(there)
-        if not there.problems:
-            back = whole.with_name(f"saved_by_partner_{len(found)}")
-            found.append(saved.restored(subject, other, own, back, state)[1])
+        if back and not there.problems:
+            folder = whole.with_name(f"saved_by_partner_{len(found)}")
+            found.append(saved.restored(subject, other, own, folder, state)[1])
     if found:
         return tuple(found)
     return NotSupported(

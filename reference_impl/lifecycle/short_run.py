@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from meshproof.contract import Batch
 from reference_impl.forms.base import Form
@@ -19,17 +20,18 @@ BATCH, DEVICES, SEED = 512, 8, 0
 
 
 @cache
-def trainer(devices: int) -> Form:
-    """One for all runs of a process, so that its step is compiled once."""
-    return choose("fsdp", "jax", "mlp", {"data": devices}, BATCH)
+def trainer(devices: int) -> tuple[Form, dict[str, np.ndarray]]:
+    """One for all runs of a process, so that its step is compiled once, and what it trains on."""
+    form = choose("fsdp", "jax", "mlp", {"data": devices}, BATCH)
+    return form, fields_for(form.network)
 
 
 class ShortRun:
     """FSDP of the perceptron; it goes on from the last checkpoint of a folder where there is one."""
 
     def __init__(self, folder: Path) -> None:
-        form = trainer(1 << min(DEVICES, jax.device_count()).bit_length() - 1)
-        self.run = Run(form, Shuffled(fields_for(form.network), BATCH, SEED))
+        form, fields = trainer(1 << min(DEVICES, jax.device_count()).bit_length() - 1)
+        self.run = Run(form, Shuffled(fields, BATCH, SEED))
         resume = bool(RunFolder(folder, 2).steps())
         self.folder = RunFolder.open(folder, 2, {"model": form.model, "batch": BATCH, "seed": SEED}, resume)
         self.step = 0

@@ -61,9 +61,20 @@ def test_the_smallest_mesh_of_several_devices_is_judged():
     assert chosen(case("single_device", devices=1), case("single_device", devices=1)) == [0]
 
 
-def test_each_variant_is_judged_once():
-    """What keeps more state may write more files, whatever strategy trains it."""
-    assert chosen(case("fsdp"), case("fsdp", variant="ema"), case("zero1", variant="ema"), case("zero1")) == [0, 1]
+def test_what_keeps_more_is_judged_once():
+    """It may write more files, whatever strategy trains it, and whatever its variant is called."""
+    ema, adam = (
+        Contract(parameters={"*": PartitionSpec()}, optimizer_state=moments, auxiliary=auxiliary)
+        for moments, auxiliary in (
+            ({"*": PartitionSpec()}, {"ema/*": PartitionSpec()}),
+            ({"mu/*": PartitionSpec(), "nu/*": PartitionSpec()}, {}),
+        )
+    )
+    several = [case("fsdp"), case("fsdp", contract=ema), case("zero1", contract=adam), case("fsdp", draws=True)]
+    assert chosen(
+        *several, *(case(each.strategy.name, "jax", "wide", contract=each.contract) for each in several[:3])
+    ) == [0, 1, 2, 3]
+    assert chosen(case("fsdp", contract=None), case("fsdp", variant="ema", contract=None)) == [0, 1]
 
 
 def test_what_is_split_otherwise_is_another_kind():
@@ -106,9 +117,18 @@ def test_a_quick_run_has_all_of_each_kind():
 
 
 def test_a_quick_run_has_nothing_twice():
-    """What differs only in how known parts meet is left out: another mesh, or another framework of a known model."""
+    """What differs only in how known parts meet is left out: another framework of a known model, or the mesh on which
+    what takes long is not judged."""
     known = case("fsdp"), case("zero1", "nnx", "ema")
-    assert quick(*known, case("fsdp", devices=4), case("fsdp", "nnx"), case("fsdp", variant="ema")) == [0, 1]
+    assert quick(*known, case("fsdp", devices=4), case("fsdp", "nnx"), case("fsdp", variant="ema")) == [1, 2]
+    assert quick(*known, case("fsdp", "nnx"), case("fsdp", variant="ema")) == [0, 1]
+
+
+def test_a_quick_run_has_each_kind_of_state():
+    """One that is split otherwise, though every name is known."""
+    split = Contract(parameters={"*": PartitionSpec("data")}, optimizer_state={"*": PartitionSpec()})
+    known = case("fsdp"), case("zero1", "nnx", "ema")
+    assert quick(*known, case("fsdp", contract=split), case("zero1", contract=split)) == [0, 1, 2]
 
 
 def test_a_quick_run_prefers_several_devices():
@@ -136,6 +156,7 @@ def test_a_quick_run_of_the_book_has_every_kind():
     chosen = covering(book, 8)
     for kind in ("name", "framework", "model", "variant"):
         assert {getattr(each.strategy, kind) for each in chosen} == {getattr(each.strategy, kind) for each in book}
+    assert all(each in chosen for each in book if first_of_its_kind(each, book))
     assert len(chosen) < len(book) / 2
 
 

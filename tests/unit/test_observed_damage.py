@@ -64,7 +64,7 @@ def test_damage_is_observed_of_the_first_of_its_kind(monkeypatch):
     first, other, variant = (observe(each, cases).training.checkpoints for each in cases)
     for seen in (first, variant):
         assert "'w'" in next(damaged.difference for damaged in seen.damaged if damaged.difference)
-    assert isinstance(other.damaged, NotExercised) and isinstance(other.background.whole, NotExercised)
+    assert all(isinstance(each, NotExercised) for each in (other.damaged, other.background.whole, other.whole))
     assert other.restored.passed and other.continued.passed
 
 

@@ -62,14 +62,14 @@ class Unreadable(Keeps):
         raise ValueError(f"{folder.name} has too many devices")
 
 
-def seen(tmp_path, *strategies):
+def seen(tmp_path, *strategies, back=True):
     """What is observed of the first of these strategies."""
     cases = [Case(f"{each.name}@data={each.devices}", each, {"data": each.devices}, "cpu") for each in strategies]
     subject = Subject(cases[0], cases)
     state = strategies[0].init(None)
     strategies[0].save(state, tmp_path / "whole")
     saved = Saved(values_of(state, ()), kinds_of(state))
-    return observe_resharding(subject, tmp_path / "whole", saved, layout_of(state))
+    return observe_resharding(subject, tmp_path / "whole", saved, layout_of(state), back)
 
 
 def ways(found):
@@ -83,6 +83,12 @@ def test_another_mesh_comes_before_another_strategy(tmp_path):
     own, mesh, other = "rows@data=8", "rows@data=4", "third@data=2"
     assert ways(found) == [(own, mesh), (mesh, own), (own, other), (other, own)]
     assert not any(each.problems for each in found)
+
+
+def test_the_way_back_may_be_left_out(tmp_path):
+    """Each of many cases is the partner of another one."""
+    found = seen(tmp_path, Keeps("rows", 8), Keeps("third", 2), Keeps("rows", 4), back=False)
+    assert ways(found) == [("rows@data=8", "rows@data=4"), ("rows@data=8", "third@data=2")]
 
 
 def test_the_trainer_on_one_device_is_a_partner(tmp_path):

@@ -35,6 +35,9 @@ from reference_impl.lifecycle.multiprocess import COUNT, join, mark
 from reference_impl.lifecycle.run_folder import RunFolder, SaveError
 from reference_impl.lifecycle.training_data import Shuffled, fields_for
 
+MOST_DEVICES = 2048
+"""Virtual devices of a process: XLA takes those beyond for another process's."""
+
 
 @dataclass
 class Stop:
@@ -165,7 +168,9 @@ def main(
     steps: Annotated[int, typer.Option(min=0, help="Total number of steps; 0 means that --epochs says it.")] = 0,
     epochs: Annotated[int | None, typer.Option(min=1, help="1, where --steps says nothing.")] = None,
     batch: Annotated[int, typer.Option(min=0, help="Examples of a global batch; 0 means the book's.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the initial state and of the order of the data.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of the initial state and of the order of the data.")
+    ] = 0,
     checkpoints: Annotated[Path | None, typer.Option(help="A folder for checkpoints; the last state is saved.")] = None,
     save_every: Annotated[int, typer.Option(min=0, help="Steps between checkpoints; needs --checkpoints.")] = 0,
     keep: Annotated[int, typer.Option(min=1, help="How many checkpoints stay, the last ones.")] = 3,
@@ -271,8 +276,11 @@ def draw_all(
 def use_devices(needed: int, exact: bool) -> None:
     """As many CPU devices as the mesh has, unless their number was set before.
 
-    Raises ``ValueError`` where a mesh that the user named is of another number of devices than there are.
+    Raises ``ValueError`` where a mesh that the user named is of another number of devices than there are, or of more
+    than XLA makes.
     """
+    if needed > MOST_DEVICES and exact:
+        raise ValueError(f"--mesh is of {needed:,} devices: expected at most {MOST_DEVICES:,}")
     if jax.config.jax_num_cpu_devices < 1:  # type: ignore[attr-defined]
         jax.config.update("jax_num_cpu_devices", max(1, needed // int(os.environ.get(COUNT, 1))))
     if exact and needed != jax.device_count():

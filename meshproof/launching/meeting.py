@@ -89,7 +89,10 @@ class Meeting:
                 break
             except OSError as error:
                 if time.monotonic() > until:
-                    raise PeerError(f"process 0 did not come to {self.peers.address} within {JOINING:g} s") from error
+                    raise PeerError(
+                        f"process 0 did not come to {self.peers.address} within {JOINING:g} s, or had met all "
+                        f"others before, as where another one is process {self.peers.number}, too"
+                    ) from error
                 time.sleep(0.1)
         self.lines[0] = Lines(connection)
         self.connected = [self.lines[0]]

@@ -12,6 +12,11 @@ EARLY = (
     "the place that was saved is of an earlier step than the state: write both into one checkpoint, which gets its "
     "name when both are there"
 )
+APART = (
+    "the place and the state that were saved are of two steps: write both into one checkpoint, which gets its name "
+    "when both are there"
+)
+ABSENT = "its last checkpoint is not there, or not found: save returns when it is whole, and the latest is taken"
 RESTARTED = "the data begin again: save the iterator's place in the checkpoint, and restore it"
 TORN = "what is not whole must not have the name of a checkpoint"
 
@@ -78,10 +83,11 @@ def otherwise(run: Continued, expected: tuple[Trained, ...]) -> Iterator[str]:
         yield f"{run}: expected a run that goes on, saw {run.refused}{f'; {TORN}' if run.during else ''}"
     elif run.begin not in allowed:
         named = " or ".join(str(step) for step in sorted(allowed))
-        yield f"{run}: expected a run that goes on from step {named}, saw one from step {run.begin}"
+        hint = f"; {ABSENT}" if run.begin < run.after and not run.during else ""
+        yield f"{run}: expected a run that goes on from step {named}, saw one from step {run.begin}{hint}"
     for number, (saw, wanted) in enumerate(zip(run.steps, expected[run.begin :], strict=False), run.begin + 1):
         if saw.batch != wanted.batch:
-            seen = where(saw, number, expected)
+            seen = where(saw, number, expected, bool(run.during))
             yield f"{run}: at step {number} expected the examples of an uninterrupted run, saw {seen}"
         if saw.loss != wanted.loss:
             yield (
@@ -91,10 +97,10 @@ def otherwise(run: Continued, expected: tuple[Trained, ...]) -> Iterator[str]:
             )
 
 
-def where(saw: Trained, number: int, expected: tuple[Trained, ...]) -> str:
-    """Which step has the examples that were seen, and what that hints at."""
+def where(saw: Trained, number: int, expected: tuple[Trained, ...], torn: bool) -> str:
+    """Which step has the examples that were seen, and what that hints at; ``torn`` where a save was cut off."""
     places = [place for place, step in enumerate(expected, 1) if step.batch == saw.batch]
     if not places:
         return "others, which no step of it has"
-    hint = RESTARTED if places[0] == 1 else LATE if places[0] > number else EARLY
+    hint = RESTARTED if places[0] == 1 else APART if torn else LATE if places[0] > number else EARLY
     return f"those of step {places[0]}; {hint}"

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from typing import Literal, TypeAlias
 
 from meshproof.children import end, is_over, start
 from meshproof.launching.group import ADDRESS, COUNT, NUMBER
+from meshproof.launching.guard import Guard
 from meshproof.launching.marks import MARKS
 from meshproof.observing import asleep
 from meshproof.observing.seen import Failed, NotExercised, NotSupported, Seen
@@ -95,6 +97,15 @@ def find_command(module: ModuleType) -> list[str] | NotSupported:
     return [sys.executable if word == "python" else word for word in map(str, command)]
 
 
+def own_paths(path: str) -> Iterator[str]:
+    """The folders of a search path but for those that are this Python's: a command may start another one."""
+    standard = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    packed = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
+    for folder in map(Path, filter(None, path.split(os.pathsep))):
+        if str(folder) not in standard and folder.parent != Path(standard[0]) and folder.name != packed:
+            yield str(folder)
+
+
 def members_of(process: subprocess.Popen[bytes]) -> dict[int, int]:
     """The ids of the processes 0 and 1 that a command has started, once both are there."""
     until = time.monotonic() + STARTING
@@ -165,13 +176,16 @@ def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, st
     own = tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True)
     with own as folder, tempfile.TemporaryFile("w+") as log:
         variables = {name: value for name, value in environment.items() if name not in (MARKS, ADDRESS, COUNT, NUMBER)}
+        variables["PYTHONPATH"] = os.pathsep.join(own_paths(variables.get("PYTHONPATH", "")))
         variables |= asleep.prepare(Path(folder), variables) if how == "sleep" else {}
         try:
+            guard = Guard()
             process = start(list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables)
         except OSError as error:
             return Failed(f"several_processes: {command[0]} cannot be started: {error.strerror}")
         members: dict[int, int] = {}
         try:
+            guard.add(process.pid)
             members = members_of(process)
             if len(members) < 2:
                 log.seek(0)
@@ -183,9 +197,15 @@ def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, st
             until = time.monotonic() + MARKING
             while count(mark := mark_in(marks)) < STEPS and time.monotonic() < until and not is_over(process):
                 time.sleep(0.01)
+            slept = how == "sleep" and asleep.falls(Path(folder), MARKING, partial(is_over, process))
+            if is_over(process) and not slept:
+                log.seek(0)
+                return Failed(
+                    f"several_processes ended by itself with code {process.wait()}, expected it to train until it is "
+                    f"ended; the last mark of process 1 was {mark or 'none'}; it said: {log.read()[-600:] or 'nothing'}"
+                )
             if how == "sleep":
-                slept = asleep.falls(Path(folder), MARKING, partial(is_over, process))
-                if not slept and not is_over(process):
+                if not slept:
                     return NotExercised(
                         f"Python opened or renamed no file of a mark of process 1 within {MARKING:g} s: it never slept"
                     )
@@ -203,6 +223,7 @@ def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, st
             left = sum(is_running(pid) for pid in members.values())
         finally:
             end(process)
+            guard.leave()
             for pid in members.values():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

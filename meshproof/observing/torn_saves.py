@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from meshproof.measures.continuing import Continued
@@ -33,21 +34,23 @@ class Copies:
 
     def __init__(self, own: Path, folder: Path, stopped: list[Continued], run: Continued) -> None:
         self.own, self.folder, self.stopped, self.run = own.resolve(), folder, stopped, run
-        self.busy, self.seen = False, ""
+        self.seen, self.one = "", Lock()
         self.begun: dict[Path, bytes] = {}
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
-        """An audit hook."""
-        if self.busy or event not in OPERATIONS:
+        """An audit hook. What copying does itself, and what another thread does meanwhile, is not heard."""
+        if event not in OPERATIONS or not self.one.acquire(blocking=False):
             return
-        self.busy = True
-        told, paths = OPERATIONS[event]
-        named = (place_of(args[path], -1 if within is None else args[within]) for path, within in paths)
-        if file := next((each for each in named if each and each.is_relative_to(self.own)), None):
-            self.before(told, file)
-            if event == "open" and is_written(*args[1:3]):
-                self.begun.setdefault(file, file.read_bytes() if file.is_file() and not is_emptied(*args[1:3]) else b"")
-        self.busy = False
+        try:
+            told, paths = OPERATIONS[event]
+            named = (place_of(args[path], -1 if within is None else args[within]) for path, within in paths)
+            if file := next((each for each in named if each and each.is_relative_to(self.own)), None):
+                self.before(told, file)
+                if event == "open" and is_written(*args[1:3]):
+                    emptied = not file.is_file() or is_emptied(*args[1:3])
+                    self.begun.setdefault(file, b"" if emptied else file.read_bytes())
+        finally:
+            self.one.release()
 
     def before(self, told: str, file: Path) -> None:
         """What a kill leaves before something is done with a file, if that is not as before the last operation."""
@@ -89,10 +92,9 @@ def copied_at_each_operation(own: Path, folder: Path, stopped: list[Continued], 
     sys.addaudithook(copies.hear)
     try:
         yield
-        copies.busy = True
-        copies.tear()
     finally:
-        copies.busy = True
+        copies.one.acquire()  # for good; a save that is not awaited may be in the midst of an operation
+    copies.tear()
 
 
 def place_of(path: Any, within: int) -> Path | None:

@@ -16,6 +16,9 @@ from meshproof.hlo.wire import span_of
 HOST: Final = ("cpu", "native")
 """Targets that run: virtual CPU devices, and whatever accelerators the host has."""
 
+MOST_VIRTUAL = 2048
+"""Virtual devices of a process: XLA takes those beyond for another process's."""
+
 Kind = Literal["cpu", "native", "gpu", "tpu"]
 TOPOLOGY = re.compile(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,2}")
 SLICES = re.compile(r"[1-9]\d{0,3}")

@@ -6,12 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from meshproof.observing import lost_processes
-from meshproof.observing.lost_processes import find_command, observe_loss
+from meshproof.observing.lost_processes import find_command, observe_loss, own_paths
 from meshproof.observing.seen import Failed, NotExercised, NotSupported
 from tests.implementations import lost, minimal
 
@@ -106,6 +107,44 @@ def test_who_marks_no_more_does_not_fall_asleep(monkeypatch):
     monkeypatch.setattr(lost_processes, "MARKING", 1.0)
     found = seen("unmarked", "sleep", monkeypatch)
     assert isinstance(found, NotExercised) and "no file of a mark of process 1 within 1 s" in found.reason
+
+
+def test_who_ends_by_itself_was_not_harmed(monkeypatch):
+    """That is said, with its last mark and words."""
+    found = seen("short", signal.SIGKILL, monkeypatch)
+    assert isinstance(found, Failed), found
+    assert "ended by itself with code 0, expected it to train until it is ended; the last mark of process 1 was" in (
+        found.reason
+    )
+
+
+def test_another_python_finds_its_own_libraries(tmp_path):
+    """Of the folders in which this one looks those that are its own are not handed on."""
+    mine = [str(tmp_path / "mine"), str(tmp_path / "mine.zip")]
+    assert list(own_paths(os.pathsep.join([*mine, *sys.path]))) == [
+        *mine,
+        *(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))),
+    ]
+
+
+def test_who_asks_and_is_killed_leaves_nothing(tmp_path):
+    """The command ends with it, though it could not be told."""
+    pid, asking = tmp_path / "pid", "import os, sys; from meshproof.observing.lost_processes import observe_loss; "
+    asking += "observe_loss(sys.argv[1:], 9, os.environ)"
+    command = [sys.executable, "-c", "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); "]
+    command[-1] += "time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", asking, *command, str(pid)]) as asks:
+        started = within(60, lambda: pid.exists() and pid.read_text())
+        asks.kill()
+    assert started and within(10, lambda: not lost_processes.is_running(int(started)))
+
+
+def within(seconds, found):
+    """What is found in so many seconds."""
+    until = time.monotonic() + seconds
+    while not (result := found()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return result
 
 
 def test_an_unwatched_group_waits_for_ever(monkeypatch, tmp_path):

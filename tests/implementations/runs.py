@@ -6,7 +6,6 @@ python -m tests.implementations.runs NAME …    what CKP-6 says of each, as JSO
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from meshproof.observing.runs import observe_continued, observe_run, observe_sec
 from meshproof.observing.seen import Failed
 from tests.implementations import minimal
 from tests.implementations.sound_run import Sound
+from tests.implementations.torn_runs import Mapped, PlaceFirst
 
 CHOSEN = "MESHPROOF_TEST_RUN"
 """Names the run, as `RUNS` has it."""
@@ -52,85 +52,12 @@ class Twice(Sound):
         (folder / "data.json").write_text(json.dumps(self.place - 1))
 
 
-class Apart(Sound):
-    """The place of the data is a file of its own, which is written when the arrays are there."""
-
-    def save(self):
-        """One after the other."""
-        temporary = self.folder / "new"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        self.write(temporary)
-        temporary.rename(self.folder / f"step_{self.step}")
-        (self.folder / "data.new").write_text(json.dumps(self.place))
-        (self.folder / "data.new").replace(self.folder / "data.json")
-
-    def restore(self, folder):
-        """The place that is there."""
-        shutil.copy(self.folder / "data.json", folder / "data.json")
-        super().restore(folder)
-
-
-class InPlace(Sound):
-    """A checkpoint has its name from the first file on."""
-
-    def save(self):
-        """File by file."""
-        folder = self.folder / f"step_{self.step}"
-        folder.mkdir()
-        self.write(folder)
-        self.tell(folder)
-
-
 class MomentumLost(Sound):
     """Its momentum starts from nothing."""
 
     def __init__(self, folder):
         super().__init__(folder)
         self.momentum = np.zeros(4)
-
-
-class OneKept(Sound):
-    """The checkpoint before is removed before the next one is whole."""
-
-    def save(self):
-        """In the place of the old one."""
-        for old in self.folder.glob("step_*"):
-            shutil.rmtree(old)
-        super().save()
-
-
-class OneFile(Sound):
-    """The checkpoint is one file, and written over."""
-
-    def __init__(self, folder):
-        self.path = folder / "step_0"
-        super().__init__(folder)
-
-    def save(self):
-        """In place."""
-        with self.path.open("wb") as file:
-            np.savez(file, step=self.step, place=self.place, weights=self.weights, momentum=self.momentum)
-
-    def restore(self, folder):
-        """What was saved."""
-        vars(self).update(np.load(folder))
-        self.step, self.place = int(self.step), int(self.place)
-
-
-class Mapped(OneFile):
-    """The file is mapped into memory, and each number written in its place."""
-
-    def save(self):
-        """The step last."""
-        kept = np.memmap(self.path, float, "r+" if self.path.exists() else "w+", shape=10)
-        kept[:] = [*self.weights, *self.momentum, self.place, self.step]
-        kept.flush()
-
-    def restore(self, folder):
-        """What was saved."""
-        kept = np.fromfile(folder)
-        self.weights, self.momentum, (self.place, self.step) = kept[:4], kept[4:8], kept[8:].astype(int).tolist()
 
 
 class SortedAsText(Sound):
@@ -225,19 +152,6 @@ class Relinked(Linked):
             super().restore(folder)
 
 
-class MadeElsewhere(Sound):
-    """The old ones are removed before the new one comes from another folder."""
-
-    def save(self):
-        """Renamed from there."""
-        for old in self.folder.glob("step_*"):
-            shutil.rmtree(old)
-        temporary = Path(tempfile.mkdtemp(dir=self.folder.parent.parent))
-        self.write(temporary)
-        self.tell(temporary)
-        temporary.rename(self.folder / f"step_{self.step}")
-
-
 class Logged(Sound):
     """A sound one that writes beside its folder, too."""
 
@@ -248,19 +162,7 @@ class Logged(Sound):
         super().save()
 
 
-class Unheard(Sound):
-    """As `InPlace`, but another process writes: a kill would tear it, and nothing is heard of it here."""
-
-    def save(self):
-        """A copy of what is whole elsewhere."""
-        with tempfile.TemporaryDirectory() as written:
-            self.write(Path(written))
-            self.tell(Path(written))
-            copying = "import shutil, sys; shutil.copytree(*sys.argv[1:])"
-            subprocess.run([sys.executable, "-c", copying, written, self.folder / f"step_{self.step}"], check=True)
-
-
-RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__(), EndsWithoutData, Mapped, Relinked)}
+RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__(), EndsWithoutData, Mapped, PlaceFirst, Relinked)}
 strategies = minimal.strategies
 
 

@@ -82,6 +82,7 @@ def test_sigterm_saves_and_resume_continues(environment, tmp_path):
         ("--strategy fdsp", "unknown strategy 'fdsp'"),
         ("--strategy data_parallel --mesh data=3", "is not divisible by data=3"),
         ("--strategy fsdp --resume", "--resume needs --checkpoints"),
+        ("--strategy data_parallel --mesh data=100000", "--mesh is of 100,000 devices: expected at most 2,048"),
     ],
 )
 def test_bad_input_is_one_line(environment, arguments, message):

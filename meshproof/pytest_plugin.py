@@ -27,7 +27,7 @@ from meshproof.judging.spec import GROUPS, read_clauses
 from meshproof.launching.peers import Peers, by_as_many, find_peers, is_launched
 from meshproof.measures.continuing import Course
 from meshproof.measures.reading import Reading
-from meshproof.observing.lost_processes import Harm, Lost, find_command, observe_loss
+from meshproof.observing.lost_processes import Harm, Losses, Lost
 from meshproof.observing.observation import Observation
 from meshproof.observing.seen import Seen
 from meshproof.run.conformance import NAME, Conformance
@@ -282,12 +282,12 @@ def course(conformance: Conformance, judge: Judge) -> Course:
     return judge.see(follow(conformance))
 
 
-@pytest.fixture
-def lost(conformance: Conformance, judge: Judge) -> Callable[[Harm], Lost]:
+@pytest.fixture(scope="module")
+def lost(request: pytest.FixtureRequest, conformance: Conformance) -> Callable[[Harm], Seen[Lost]]:
     """What becomes of the implementation's several processes when one of them is lost to a signal, or to sleep."""
     module = importlib.import_module(conformance.settings.implementation)
-    variables = conformance.settings.environment("cpu")
-    return lambda how: judge.see(observe_loss(judge.see(find_command(module)), how, variables))
+    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    return Losses(module, conformance.settings.environment("cpu"), [item.callspec.params["how"] for item in here]).of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ def test_a_process_that_dies_is_named(lost, judge):
     """A process that dies MUST make the others stop with an error that names it, in bounded time. (Of two that train
     together, as the implementation starts them, one is killed after some steps. Within 60 s the command ends with an
     error, its output names ``process 1``, and no process is left.)"""
-    judge.clear(lost(SIGKILL).problems())
+    judge.clear(judge.see(lost(SIGKILL)).problems())
 
 
 @pytest.mark.clause("MPR-3")
@@ -20,5 +20,5 @@ def test_a_process_that_is_stuck_is_named(lost, judge, how):
     stopped by SIGSTOP; or it falls asleep before it marks its next one, and its heartbeats go on. Within 60 s the
     command ends with an error, one line of its output names ``process 1`` and the step that it marked last, and no
     process is left.)"""
-    seen = lost(how)
+    seen = judge.see(lost(how))
     judge.clear([*seen.problems(), *seen.unplaced()])

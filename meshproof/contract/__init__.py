@@ -242,7 +242,7 @@ class DataIterator(Protocol):
         """The rows of this process, as host arrays."""
 
     def get_state(self) -> Any:
-        """Where it continues: anything that can be pickled."""
+        """Where it continues: anything that can be pickled. A copy, if a save in the background is to write it."""
 
     def set_state(self, state: Any) -> None:
         """Continue there. On another number of processes it gets the state of one of those that saved, or raises."""

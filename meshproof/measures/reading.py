@@ -27,7 +27,7 @@ class Stream:
     """What so many processes read. ``states[s][p]`` is the pickled state of process p before step s.
 
     ``examples`` is how many the data set has. ``named``: the iterator says which a batch holds. ``ended``: the steps
-    are all that there are; else reading was stopped.
+    are all that there are; else reading was stopped. ``live``: a state changes as its iterator reads on.
     """
 
     examples: int
@@ -35,6 +35,7 @@ class Stream:
     steps: Steps
     states: tuple[tuple[bytes, ...], ...]
     ended: bool
+    live: bool = False
 
 
 @dataclass(frozen=True)

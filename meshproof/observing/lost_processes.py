@@ -14,11 +14,13 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Literal, TypeAlias
 
@@ -230,3 +232,28 @@ def observe_loss(command: Sequence[str], how: Harm, environment: Mapping[str, st
         log.seek(0)
         told = "sleep" if how == "sleep" else how.name
         return Lost(f"{told} of process 1", log.read(), code, seconds, mark, left)
+
+
+class Losses:
+    """What becomes of the processes of an implementation, by harm. Each is mostly waited for: all that are expected go
+    on side by side from the first question on, in threads for which nobody waits who asks no more."""
+
+    def __init__(self, module: ModuleType, environment: Mapping[str, str], expected: Iterable[Harm]) -> None:
+        self.command, self.environment, self.expected = find_command(module), environment, list(expected)
+        self.begun: dict[Harm, Future[Seen[Lost]]] = {}
+
+    def of(self, how: Harm) -> Seen[Lost]:
+        """Waits for it. Raises what observing it raises."""
+        if isinstance(self.command, NotSupported):
+            return self.command
+        for each in {how, *self.expected} - self.begun.keys():
+            self.begun[each] = Future()
+            Thread(target=self.observe, args=(self.command, each), daemon=True).start()
+        return self.begun[how].result()
+
+    def observe(self, command: Sequence[str], how: Harm) -> None:
+        """What the thread of a harm does."""
+        try:
+            self.begun[how].set_result(observe_loss(command, how, self.environment))
+        except BaseException as error:
+            self.begun[how].set_exception(error)

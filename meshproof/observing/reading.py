@@ -81,9 +81,12 @@ def read(make: Make, processes: int) -> Stream | Failed:
         raise TypeError(f"examples is {examples!r}: expected how many examples the data set has, an int above 0")
     steps: list[tuple[Read, ...]] = []
     states: list[tuple[bytes, ...]] = []
+    live = False
     while len(steps) < MOST:
-        states.append(tuple(pickle.dumps(iterator.get_state()) for iterator in iterators))
+        returned = [iterator.get_state() for iterator in iterators]
+        states.append(tuple(map(pickle.dumps, returned)))
         batches = [next(iterator, None) for iterator in iterators]
+        live = live or tuple(map(pickle.dumps, returned)) != states[-1]
         over = [process for process, batch in enumerate(batches) if batch is None]
         if over and len(over) < processes:
             return Failed(
@@ -97,7 +100,7 @@ def read(make: Make, processes: int) -> Stream | Failed:
         total += sum(len(each.examples) for each in steps[-1])
         if enough:
             break
-    return Stream(examples, hasattr(first, "ids"), tuple(steps), tuple(states), bool(over))
+    return Stream(examples, hasattr(first, "ids"), tuple(steps), tuple(states), bool(over), live)
 
 
 def restored(make: Make, processes: int, stream: Stream) -> Iterator[Resumed]:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
 from meshproof.observing import lost_processes
-from meshproof.observing.lost_processes import find_command, observe_loss, own_paths
+from meshproof.observing.lost_processes import Losses, find_command, observe_loss, own_paths
 from meshproof.observing.seen import Failed, NotExercised, NotSupported
 from tests.implementations import lost, minimal
 
@@ -145,6 +146,23 @@ def within(seconds, found):
     while not (result := found()) and time.monotonic() < until:
         time.sleep(0.05)
     return result
+
+
+def test_harms_that_are_expected_go_on_side_by_side(monkeypatch):
+    """And what observing one raises is raised by whoever asks for it."""
+    both = Barrier(2)
+
+    def observed(command, how, environment):
+        both.wait(60)
+        return Failed(how) if how == "sleep" else 1 / 0
+
+    monkeypatch.setattr(lost_processes, "observe_loss", observed)
+    monkeypatch.setenv(lost.CHOSEN, "healthy")
+    losses = Losses(lost, {}, [signal.SIGSTOP, "sleep"])
+    assert losses.of("sleep") == Failed("sleep")
+    with pytest.raises(ZeroDivisionError):
+        losses.of(signal.SIGSTOP)
+    assert Losses(minimal, {}, []).of("sleep") == find_command(minimal)
 
 
 def test_an_unwatched_group_waits_for_ever(monkeypatch, tmp_path):

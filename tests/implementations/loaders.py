@@ -65,17 +65,28 @@ class EndsWithTheEpoch(Sound):
 
 
 class Refuses(Sound):
-    """No other number of processes can continue."""
+    """No other number of processes can continue, and the state is no copy."""
+
+    def __init__(self, process, processes):
+        super().__init__(process, processes)
+        self.state = {"step": 0, "processes": processes}
+
+    def __next__(self):
+        """Written to what is kept."""
+        batch = super().__next__()
+        self.state["step"] = self.step
+        return batch
 
     def get_state(self):
-        """With the number."""
-        return super().get_state() | {"processes": self.processes}
+        """What is kept."""
+        return self.state
 
     def set_state(self, state):
         """Refuse the state of another number."""
         if state["processes"] != self.processes:
             raise ValueError(f"the state is of {state['processes']} processes, these are {self.processes}")
         super().set_state(state)
+        self.state = state
 
 
 class Restarted(Sound):

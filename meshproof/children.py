@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
+from threading import Thread
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
@@ -69,9 +70,11 @@ class Ran(NamedTuple):
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Ran:
-    """Run a process that is given nothing to read, for so many seconds at most; then it prints its stack and ends."""
+    """Run a process that is given nothing to read, for so many seconds at most; then it prints its stack and ends. It
+    calls `end_when_alone`."""
     with tempfile.TemporaryFile("w+") as log:
-        process = start([*command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        process = start([*command], stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+        assert process.stdin
         try:
             in_time = ended(process, seconds)
             if not in_time:
@@ -79,8 +82,29 @@ def run(command: Sequence[str], environment: Mapping[str, str], seconds: float) 
                 ended(process, GRACE)
         finally:
             end(process)
+            process.stdin.close()
         log.seek(0)
         return Ran(in_time, log.read(), process.returncode)
+
+
+def end_when_alone() -> None:
+    """In a process that `run` has started: where whoever runs it is gone, killed perhaps, it ends with all that it
+    started, and not when its work is done. The rest of it finds nothing to read."""
+    held = os.fdopen(os.dup(0), "rb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def listen() -> None:
+        held.read()
+        end_own_group()
+
+    Thread(target=listen, daemon=True).start()
+
+
+def end_own_group() -> None:
+    """End this process and all that it started, at once."""
+    with suppress(ProcessLookupError):  # where it was started by hand, and leads no group
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from meshproof.adopting.adapter import AdoptError
+from meshproof.children import end_when_alone
 from meshproof.files import replace_pickle
 
 
@@ -22,4 +23,5 @@ def main(target: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
+    end_when_alone()
     main(*sys.argv[1:])

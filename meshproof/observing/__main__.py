@@ -5,13 +5,13 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-import signal
 import sys
 import traceback
-from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import IO
+
+from meshproof.children import end_own_group
 
 
 def main(implementation: str, target: str, ends_itself_after: str) -> None:
@@ -45,9 +45,7 @@ def listen(requests: IO[str], asked: SimpleQueue[str]) -> None:
     """Take requests; where nobody is left who could make one, end this process and all that it started."""
     for line in requests:
         asked.put(line)
-    with suppress(ProcessLookupError):  # where it was started by hand, and leads no group
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(1)
+    end_own_group()
 
 
 if __name__ == "__main__":

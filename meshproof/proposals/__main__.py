@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from meshproof.children import end_when_alone
 from meshproof.files import replace_text
 
 
@@ -24,4 +25,5 @@ def main(request: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
+    end_when_alone()
     main(*sys.argv[1:])

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -16,6 +15,7 @@ from meshproof.observing import lost_processes
 from meshproof.observing.lost_processes import Losses, find_command, observe_loss, own_paths
 from meshproof.observing.seen import Failed, NotExercised, NotSupported
 from tests.implementations import lost, minimal
+from tests.waiting import within
 
 CAUGHT = {
     ("healthy", "MPR-2"): None,
@@ -138,14 +138,6 @@ def test_who_asks_and_is_killed_leaves_nothing(tmp_path):
         started = within(60, lambda: pid.exists() and pid.read_text())
         asks.kill()
     assert started and within(10, lambda: not lost_processes.is_running(int(started)))
-
-
-def within(seconds, found):
-    """What is found in so many seconds."""
-    until = time.monotonic() + seconds
-    while not (result := found()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return result
 
 
 def test_harms_that_are_expected_go_on_side_by_side(monkeypatch):

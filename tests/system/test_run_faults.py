@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.run_faults.schedule import KINDS, SAVE, draw, place
+from tests.waiting import within
 
 
 def faults(*words, limit=600):
@@ -121,10 +122,7 @@ def test_nothing_stays_mounted_when_it_is_killed(tmp_path, monkeypatch):
             os.kill(each, signal.SIGSTOP)
         command.send_signal(signal.SIGKILL)
     assert bool(seen) == small, said
-    until = time.monotonic() + 10
-    while mounted(tmp_path) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert mounted(tmp_path) == []
+    assert within(10, lambda: not mounted(tmp_path))
 
 
 def mounted(folder):

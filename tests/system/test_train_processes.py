@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from meshproof.launching.group import free_port
+from tests.waiting import within
 
 pytestmark = pytest.mark.any_stack
 
@@ -64,9 +64,7 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
         for number in range(2)
     ]
     try:
-        until = time.monotonic() + 120
-        while not (run / "step_000002").exists() and time.monotonic() < until:
-            time.sleep(0.1)
+        within(120, (run / "step_000002").exists)
         processes[1].send_signal(signal.SIGTERM)
         said = [process.communicate(timeout=120)[0] for process in processes]
     finally:

@@ -3,14 +3,18 @@
 import os
 import subprocess
 import sys
-from time import monotonic
+from time import monotonic, sleep
 
 from meshproof.children import TRACEBACK, abort_group, end, last_words, lines, run, stack, start
+from meshproof.observing.lost_processes import is_running
+from tests.waiting import within
+
+ALONE = "import sys; from meshproof.children import end_when_alone, run; end_when_alone()"
 
 
 def test_what_it_said_and_how_it_ended_is_told():
     """Both of its outputs, and its exit code; it has nothing to read."""
-    source = "import sys; print(sys.stdin.read() + 'out'); print('err', file=sys.stderr); sys.exit(3)"
+    source = f"{ALONE}; print(sys.stdin.read() + 'out'); print('err', file=sys.stderr); sys.exit(3)"
     ran = run([sys.executable, "-c", source], os.environ, 30)
     assert ran.in_time and ran.code == 3 and sorted(ran.said.split()) == ["err", "out"]
 
@@ -22,6 +26,25 @@ def test_one_that_takes_too_long_says_where_it_stood():
     ran = run([sys.executable, *TRACEBACK, "-c", source], os.environ, 1)
     assert not ran.in_time and ran.code != 0 and monotonic() - before < 30
     assert any("in wait" in line for line in stack(ran.said))
+
+
+def test_one_whose_caller_is_killed_ends(tmp_path):
+    """With what it has started, and in the midst of its work; not where the caller is busy."""
+    told = tmp_path / "told"
+    started = (
+        f"import os, subprocess, time; child = subprocess.Popen(['sleep', '600']); open({str(told)!r}, 'w').write("
+    )
+    source = f"{ALONE}; {started}f'{{os.getpid()}} {{child.pid}}\\n'); time.sleep(600)"
+    calls = f"import os; {ALONE}; run([sys.executable, '-c', sys.argv[1]], os.environ, 500)"
+    caller = start([sys.executable, "-c", calls, source], stdin=subprocess.PIPE)
+    assert within(60, lambda: told.exists() and told.read_text().endswith("\n"))
+    pids = list(map(int, told.read_text().split()))
+    sleep(0.2)
+    assert all(map(is_running, pids))
+    caller.kill()
+    assert within(10, lambda: not any(map(is_running, pids)))
+    end(caller)
+    caller.stdin.close()
 
 
 def test_what_xla_found_wrong_stands_before_the_stack():

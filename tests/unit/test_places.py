@@ -1,9 +1,9 @@
 """Where the processes of a group stand, as the launcher tells it of those that it ends at a limit."""
 
 import sys
-import time
 
 from meshproof.launching.group import Group
+from tests.waiting import within
 
 SAVING = """
 import os, threading, time
@@ -24,9 +24,7 @@ def test_a_thread_that_is_stuck_is_told_beside_the_main_thread(tmp_path):
     """Both main threads wait in the same line: of process 1 alone another thread is at one of the program's own."""
     (tmp_path / "job.py").write_text(SAVING, encoding="utf-8")
     with Group([sys.executable, str(tmp_path / "job.py")], 2, 2, tmp_path) as group:
-        until = time.monotonic() + 30
-        while not all((tmp_path / f"{number}.stack").exists() for number in range(2)) and time.monotonic() < until:
-            time.sleep(0.02)
+        assert within(30, lambda: all((tmp_path / f"{number}.stack").exists() for number in range(2)))
         fault = group.watch(limit=2.0)
     waits, stuck = fault.details
     assert waits.endswith(" in wait_for") and "another thread" not in waits, fault.details

@@ -8,6 +8,7 @@ import pytest
 
 from meshproof.run import progress
 from meshproof.run.progress import COLD, OPERATION, START, WARM, SignOfLife, forecast
+from tests.waiting import within
 
 CASES = ("fsdp-jax-mlp@data=8", "zero1-jax-mlp@data=8")
 
@@ -49,9 +50,7 @@ def test_sign_of_life_names_what_is_being_observed(tmp_path):
     touch(tmp_path, f"{CASES[0]}.pickle")
     touch(tmp_path, f"{CASES[1]}.pickle.lock")
     assert sign.line()[0] == f"observed 1 of 2 cases; {CASES[1]} (0 s)"
-    until = time.monotonic() + 30
-    while not written and time.monotonic() < until:
-        time.sleep(0.05)
+    within(30, lambda: written)
     sign.stop()
     told = len(written)
     assert told > 1 and CASES[1] in "".join(written) and written[-1] == "\r\x1b[K"
@@ -82,9 +81,7 @@ def test_a_log_is_told_what_takes_long(tmp_path, monkeypatch):
     sign.judged()
     time.sleep(0.4)
     assert not written
-    until = time.monotonic() + 30
-    while len(written) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
+    within(30, lambda: len(written) > 1)
     sign.stop()
     assert written[0].startswith(f"\nobserved 0 of 2 cases; {CASES[0]} (") and written[0].endswith(" s)\n")
     assert "\x1b" not in "".join(written)

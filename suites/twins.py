@@ -23,6 +23,9 @@ SMALL = 128 << 20
 """Bytes: the VMEM of a TPU v5e or v6e, the most on-chip memory of the known chips (Scaling Book, "How to think about
 TPUs"). What fits there is not in the temporary memory that a compiler tells."""
 
+PARTS = ("optimizer_state", "parameters")
+"""What two runs are compared by beside the loss, the first that may differ first."""
+
 
 def unaccumulated(case: Case, cases: Sequence[Case]) -> Case | None:
     """The same trainer without accumulation, or else another form of it with the same contract."""
@@ -100,11 +103,12 @@ def agree_steps(
     truth: ReferenceTrajectory,
     names: tuple[str, str],
     vacuous: float = VACUOUS,
+    parts: Sequence[str] = PARTS,
 ) -> Iterator[Verdict]:
-    """Verdicts on whether two runs agree on loss, optimizer state and parameters after every step."""
+    """Verdicts on whether two runs agree on loss, and on these parts of the state, after every step."""
     zero = cancelled(truth)
     for number, steps in enumerate(zip(left, right, truth.rounding.steps, strict=True), start=1):
-        state, parameters = (f"{part} after step {number}" for part in ("optimizer state", "parameters"))
         yield agree(*({"loss": step.loss} for step in steps), f"loss of step {number}", names, vacuous)
-        yield agree(*(step.optimizer_state for step in steps), state, names, vacuous, zero)
-        yield agree(*(step.parameters for step in steps), parameters, names, vacuous, zero)
+        for part in parts:
+            told = f"{part.replace('_', ' ')} after step {number}"
+            yield agree(*(getattr(step, part) for step in steps), told, names, vacuous, zero)

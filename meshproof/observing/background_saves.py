@@ -5,10 +5,13 @@ A full disk is a limit to the size of a file, of this process alone: half of the
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,12 @@ from meshproof.observing.members import origin, shown, state_and_metrics, told
 from meshproof.observing.seen import Facet, Failed, NotSupported, Seen, Unseen
 from meshproof.observing.state import values_of
 from meshproof.observing.subject import Subject
+
+PRINTED = (1, 2)
+"""The file descriptors of a process's own output."""
+
+PATIENCE = 1.0
+"""Seconds for the last of what was printed."""
 
 NAMES = ("the state when save_async was called", "the state restored after result()")
 
@@ -94,12 +103,35 @@ def _unsaid(subject: Subject, state: Any, folder: Path, limit: int) -> str | Non
 
 @contextmanager
 def no_file_over(limit: int) -> Iterator[None]:
-    """Whatever this process writes beyond so many bytes of a file fails, as on a full disk."""
+    """Whatever this process writes beyond so many bytes of a file fails, as on a full disk; but for what it prints,
+    into a file perhaps: an error that is printed alone would be raised by that."""
     most, highest = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # otherwise the process is killed
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, highest))
+    with printed_by_another():
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # otherwise the process is killed
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, highest))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, highest))
+            signal.signal(signal.SIGXFSZ, handler)
+
+
+@contextmanager
+def printed_by_another() -> Iterator[None]:
+    """What this process prints meanwhile goes to where its errors go, through a process that has no limit."""
+    writer = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=2)
+    assert writer.stdin
+    kept = [os.dup(number) for number in PRINTED]
+    for number in PRINTED:
+        os.dup2(writer.stdin.fileno(), number)
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, highest))
-        signal.signal(signal.SIGXFSZ, handler)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, before in zip(PRINTED, kept, strict=True):
+            os.dup2(before, number)
+            os.close(before)
+        writer.stdin.close()
+        with suppress(subprocess.TimeoutExpired):  # where what was started meanwhile prints on
+            writer.wait(PATIENCE)

@@ -21,6 +21,7 @@ from meshproof.observing.background_saves import BackgroundSaves, observe_backgr
 from meshproof.observing.damage import Damaged, observe_damage
 from meshproof.observing.gathering import gathered
 from meshproof.observing.members import state_and_metrics
+from meshproof.observing.missing_leaves import Refused, observe_missing
 from meshproof.observing.other_states import with_rates_times
 from meshproof.observing.resharding import Resharded, Saved, observe_resharding
 from meshproof.observing.seen import Facet, Failed, NotExercised, NotSupported, Seen, Unseen
@@ -46,14 +47,6 @@ SAVING = 5.0
 """Seconds after which a restore that failed is tried again: what it failed for may have been on its way."""
 
 NAMES = ("the saved state", "the restored state")
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The error of a ``restore`` from a checkpoint without ``leaf``: the error's text, none where it returned."""
-
-    leaf: str
-    error: str | None
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,7 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=subject.attempt(lambda: _refused(subject, folder)) if alone else among,
+        refused=subject.attempt(lambda: observe_missing(subject, folder)) if alone else among,
         damaged=subject.attempt(lambda: _damaged(subject, whole, saved, values)) if alone else among,
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where, first)),
         background=BackgroundSaves.unseen(NOT_CONTINUED if alone else among),
@@ -171,66 +164,3 @@ def _compare(one: Leaves, other: Leaves) -> Verdict:
 def _further(subject: Subject, state: Any) -> tuple[Any, Leaves]:
     state, metrics = state_and_metrics(subject.strategy.train_step(state, subject.batches[0]))
     return state, {"the loss": np.array(metrics["loss"]), **values_of(state, subject.model)}
-
-
-def _refused(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupported:
-    """What is said of a checkpoint from which one leaf was taken: only in Orbax's format can that be done to any."""
-    try:
-        from orbax.checkpoint import v1 as ocp
-
-        saved = jax.tree.map(_on_host, ocp.load(folder / "whole"))
-        flat, _ = jax.tree_util.tree_flatten_with_path(saved)
-    except Exception as error:
-        return NotSupported(
-            f"save writes no checkpoint from which Orbax can take a leaf ({type(error).__name__}): let it write one "
-            f"tree by orbax.checkpoint.v1.save"
-        )
-    ocp.save(folder / "again", saved)
-    if refusal := _error(subject, folder / "again"):
-        return NotSupported(
-            f"restore does not read what orbax.checkpoint.v1.save writes of the same tree, so that no leaf can be "
-            f"taken from it: {refusal}"
-        )
-    paths = [path for path, _ in flat if _named(_missed(path))]
-    found = []
-    for number, path in enumerate(dict.fromkeys((*paths[:1], *paths[-1:]))):
-        ocp.save(folder / str(number), _without(saved, path))
-        found.append(Refused(_named(_missed(path)), _error(subject, folder / str(number))))
-    return tuple(found) or NotSupported("the checkpoint is a list, whose entries have no names to miss")
-
-
-def _on_host(leaf: Any) -> Any:
-    """Half the time to save. Typed keys stay: NumPy has no such dtype."""
-    return leaf if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
-
-
-def _without(tree: Any, path: tuple[Any, ...]) -> Any:
-    """Nested dicts and lists, as Orbax returns them, without the leaf at a path; of a list without its last entry,
-    for without another one all behind it would have other names."""
-    key, *rest = path
-    entry = getattr(key, "key", getattr(key, "idx", None))
-    children = dict(tree) if isinstance(tree, dict) else dict(enumerate(tree))
-    if not isinstance(tree, dict) and not rest:
-        entry = max(children)
-    if rest:
-        children[entry] = _without(children[entry], tuple(rest))
-    else:
-        del children[entry]
-    return children if isinstance(tree, dict) else type(tree)(children.values())
-
-
-def _missed(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What an error can name where the leaf at a path is taken: of an entry of a list that list, which is shorter."""
-    return path if hasattr(path[-1], "key") else path[:-1]
-
-
-def _named(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _error(subject: Subject, folder: Path) -> str | None:
-    try:
-        subject.strategy.restore(folder)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,16 +172,18 @@ class NotAwaited(JaxForm):
 
 
 class SwallowsTheError(JaxForm):
-    """A save in the background whose error is kept to itself."""
+    """A save in the background whose error is printed, and nothing more."""
 
     def save_async(self, state: Any, folder: Path) -> Any:
-        """One that waits, and says nothing."""
+        """One that waits, and goes on."""
         saving = super().save_async(state, folder)
         wait = saving.result
 
         def result() -> None:
-            with suppress(checkpointing.CheckpointError):
+            try:
                 wait()
+            except checkpointing.CheckpointError as error:
+                print(f"warning: {error}", file=sys.stderr, flush=True)
 
         saving.result = result  # type: ignore[method-assign]
         return saving

@@ -19,6 +19,12 @@ class Spread(JaxForm):
     processes = (2, 4)  # type: ignore[assignment]
 
 
+class ShowsNoMoments(Spread):
+    """What it does not show is not judged."""
+
+    optimizer_state = None  # type: ignore[assignment]
+
+
 class CountsItsOwnDevices(Spread):
     """A mean that is made of a sum, and of the wrong number of devices."""
 
@@ -50,5 +56,6 @@ class Logs:
 
 
 plant("healthy_over_processes", Spread, fsdp.PAGE, DATA)
+plant("healthy_over_processes_without_moments", ShowsNoMoments, fsdp.PAGE, DATA)
 plant("counts_its_own_devices", CountsItsOwnDevices, data_parallel.PAGE, DATA, "MPR-1")
 plant("reads_all_on_the_host", ReadsAllOnTheHost, fsdp.PAGE, DATA, "MPR-1")

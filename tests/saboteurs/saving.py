@@ -16,7 +16,7 @@ from orbax.checkpoint import v1 as ocp
 
 from reference_impl.forms.annotated import JaxForm
 from reference_impl.lifecycle import checkpointing
-from reference_impl.strategies import fsdp
+from reference_impl.strategies import data_parallel, fsdp
 from tests.healthy.stored import Saves
 from tests.saboteurs.planting import DATA, plant, plant_stranger
 
@@ -83,6 +83,18 @@ class OlderOrbax(JaxForm):
         )
 
 
+class MergedByOlderOrbax(OlderOrbax):
+    """What that has read is merged into an initial state, where what is missing keeps its value."""
+
+    def restore(self, folder: Path) -> Any:
+        """Nothing is said."""
+        abstract, initial = self.abstract_state(), checkpointing.by_path(self.init(jax.random.key(0)))
+        with StandardCheckpointer() as checkpointer:
+            found = initial | checkpointer.restore(folder)
+        placed = {path: jax.device_put(found[path], leaf.sharding) for path, leaf in initial.items()}
+        return jax.tree.unflatten(jax.tree.structure(abstract), list(placed.values()))
+
+
 class SavesItsRate(Saves):
     """A healthy one whose rate is in the state, where a schedule outside of the step sets it."""
 
@@ -121,6 +133,7 @@ class SavesLater(Saves):
 plant("optional_momentum", partial(OptionalMomentum, variant="files"), fsdp.PAGE, DATA, "CKP-3")
 plant("healthy_in_lists", partial(Listed, variant="lists"), fsdp.PAGE, DATA)
 plant("healthy_by_older_orbax", partial(OlderOrbax, variant="older"), fsdp.PAGE, DATA)
+plant("merged_by_older_orbax", partial(MergedByOlderOrbax, variant="merged"), data_parallel.PAGE, DATA, "CKP-5")
 plant_stranger(SavesItsRate())
 plant_stranger(TakesItsRateAnew(), "CKP-1")
 plant_stranger(SavesLater(), "CKP-1")

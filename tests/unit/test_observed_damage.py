@@ -1,5 +1,8 @@
 """Of which cases damaged checkpoints are observed, and that a `restore` which takes one for whole is seen."""
 
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
@@ -90,3 +93,20 @@ def test_what_a_restore_always_loses_is_no_damage():
     assert not seen.restored.passed and seen.damaged and not [each for each in seen.damaged if each.difference]
     told = [each.file for each in observe(forgiving, [forgiving]).training.checkpoints.damaged if each.difference]
     assert told and set(told) == {"w.npy"}
+
+
+def test_what_is_printed_is_written_though_the_disk_is_full(tmp_path):
+    """Into a file that is longer than any may be: else an error that is only printed would be raised by that."""
+    source = (
+        "from meshproof.observing.background_saves import no_file_over; from pathlib import Path\n"
+        "with no_file_over(100):\n"
+        "    print('warning: not saved', flush=True)\n"
+        "    try: Path('file').write_bytes(bytes(101))\n"
+        "    except OSError as error: print(error.strerror)\n"
+        "print('afterwards', flush=True)\n"
+    )
+    log = tmp_path / "log"
+    log.write_text("x" * 1000)
+    with log.open("a") as said:
+        subprocess.run([sys.executable, "-c", source], cwd=tmp_path, stdout=said, stderr=said, check=True)
+    assert log.read_text().strip("x").splitlines() == ["warning: not saved", "File too large", "afterwards"]

@@ -53,7 +53,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every difference in order of severity, the number of equal facts, and the reasons why it cannot tell."""
+    """Every difference in order of severity, the number of equal facts, and the reasons why it cannot tell.
+
+    ``exchanged`` says how many checkpoints each of two stacks restored of the other's, where it was tried.
+    """
 
     implementation: str
     old: Mapping[str, Any]
@@ -61,6 +64,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     same: int
     cannot_tell: tuple[str, ...]
+    exchanged: str = ""
 
     @cached_property
     def counts(self) -> dict[Change, int]:
@@ -119,6 +123,7 @@ class Comparison:
             "new": self.new,
             "counts": self.counts,
             "cannot_tell": list(self.cannot_tell),
+            "exchanged": self.exchanged,
             "differences": [asdict(difference) for difference in self.differences],
         }
 

@@ -51,6 +51,8 @@ def write_table(comparison: Comparison, write: Callable[[str], object]) -> None:
             break
     for reason in comparison.cannot_tell:
         write(f"cannot tell: {reason}")
+    if comparison.exchanged:
+        write(comparison.exchanged)
     write(comparison.sentence)
 
 
@@ -66,6 +68,7 @@ def markdown(comparison: Comparison) -> str:
     """A comment for a pull request: the verdict, both stacks, and a folded table per class of difference."""
     lines = [f"### {escape(comparison.sentence)}", ""]
     lines += [f"- cannot tell: {escape(reason)}" for reason in comparison.cannot_tell]
+    lines += [f"- {escape(comparison.exchanged)}"] if comparison.exchanged else []
     lines += ["", "| | stack |", "|---|---|"]
     for which, stack in (("old", comparison.old), ("new", comparison.new)):
         lines.append(f"| {which} | {escape(describe_stack(stack))} |")

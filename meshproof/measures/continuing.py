@@ -16,6 +16,7 @@ APART = (
     "the place and the state that were saved are of two steps: write both into one checkpoint, which gets its name "
     "when both are there"
 )
+LACKING = "something that a step reads is not in the checkpoint"
 ABSENT = "its last checkpoint is not there, or not found: save returns when it is whole, and the latest is taken"
 RESTARTED = "the data begin again: save the iterator's place in the checkpoint, and restore it"
 TORN = "what is not whole must not have the name of a checkpoint"
@@ -92,8 +93,7 @@ def otherwise(run: Continued, expected: tuple[Trained, ...]) -> Iterator[str]:
         if saw.loss != wanted.loss:
             yield (
                 f"{run}: at step {number} expected the loss {float.fromhex(wanted.loss):.9g}, bit for bit, saw "
-                f"{float.fromhex(saw.loss):.9g} of the same examples: something that a step reads is not in the "
-                f"checkpoint"
+                f"{float.fromhex(saw.loss):.9g} of the same examples: {f'{APART}, or ' if run.during else ''}{LACKING}"
             )
 
 

@@ -39,11 +39,18 @@ class Answers:
 
 @dataclass(frozen=True)
 class Answered:
-    """What differs between two stacks that read each other's checkpoints, how many are the same; or why none is."""
+    """What differs between two stacks that read each other's checkpoints, how many are the same of how many that were
+    ``restored``; or why none is."""
 
     differences: tuple[Difference, ...]
     same: int
+    restored: int
     cannot_tell: str | None
+
+    @property
+    def sentence(self) -> str:
+        """How many, for whoever must know whether they were tried."""
+        return f"checkpoints of one stack restored by the other, both ways: {self.same} of {self.restored} bitwise"
 
 
 @dataclass(frozen=True)
@@ -113,12 +120,13 @@ def exchange_both(
         say(f"checkpoints are saved by --{side}")
         saved.append(exchange.save(environment, folder / side))
     differences = list(_unsaved(*(each.problems for each in saved)))
-    same = 0
+    same = tried = 0
     for of, by in ((0, 1), (1, 0)):
         say(f"those of --{SIDES[of]} are restored by --{SIDES[by]}")
         restored = exchange.restore(environments[by], folder / SIDES[of], folder / f"restored_by_{SIDES[by]}")
         differences += _differences(restored.problems, of)
         same += restored.right
+        tried += restored.right + len(restored.problems)
     unsaved = saved[0].problems.keys() & saved[1].problems.keys()
     reason = None
     if unsaved:
@@ -127,7 +135,7 @@ def exchange_both(
         reason = f"no checkpoint of {case} could be saved by either stack{more}: {saved[0].problems[case]}"
     elif not (same or differences):
         reason = f"no checkpoint was saved by one stack and restored by the other; {NONE}"
-    return Answered(tuple(differences), same, reason)
+    return Answered(tuple(differences), same, tried, reason)
 
 
 def _unsaved(old: dict[str, str], new: dict[str, str]) -> Iterator[Difference]:

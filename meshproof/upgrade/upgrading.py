@@ -71,6 +71,7 @@ def judge(
             differences=(*comparison.differences, *exchanged.differences),
             same=comparison.same + exchanged.same,
             cannot_tell=(*comparison.cannot_tell, *filter(None, [exchanged.cannot_tell])),
+            exchanged=exchanged.sentence,
         )
     timed = [_difference(paired) for paired in times]
     differences = [*comparison.differences, *(each for each in timed if each.change != "same")]

@@ -18,6 +18,7 @@ CAUGHT = {
     "Twice": r"stopped after step 4: at step 5 expected the examples .* saw those of step 4; .* of an earlier step",
     "Apart": r"killed while step 4 was saved, with half of data.new written: at step 5 .* of step 4; .* write both",
     "PlaceFirst": r"killed while step 4 was saved, before .*: at step 4 .* of step 5; .* two steps: write both into",
+    "StepFirst": r"killed while step 4 was saved, .*: at step 5 expected the loss .* of two steps: .*, or something",
     "NotAwaited": r"stopped after step \d: expected a run that goes on .* saw one from step \d; its .* is not there",
     "InPlace": r"killed while step 4 was saved, before opening step_4/data.json: .* saw FileNotFoundError: .*whole",
     "MomentumLost": r"stopped after step \d: at step \d expected the loss [\d.]+, bit for bit, saw .* not in the check",
@@ -34,7 +35,17 @@ CAUGHT = {
 
 SOUND = "Sound", "Linked", "Logged", "Ends", "EndsWithoutData"
 
-STOPPED_IS_SOUND = "Apart", "PlaceFirst", "MadeElsewhere", "Relinked", "InPlace", "OneKept", "OneFile", "Mapped"
+STOPPED_IS_SOUND = (
+    "Apart",
+    "PlaceFirst",
+    "MadeElsewhere",
+    "Relinked",
+    "InPlace",
+    "OneKept",
+    "OneFile",
+    "Mapped",
+    "StepFirst",
+)
 """What only a kill shows."""
 
 

@@ -17,7 +17,7 @@ from meshproof.observing.runs import observe_continued, observe_run, observe_sec
 from meshproof.observing.seen import Failed
 from tests.implementations import minimal
 from tests.implementations.sound_run import Sound
-from tests.implementations.torn_runs import Mapped, PlaceFirst
+from tests.implementations.torn_runs import Mapped, PlaceFirst, StepFirst
 
 CHOSEN = "MESHPROOF_TEST_RUN"
 """Names the run, as `RUNS` has it."""
@@ -162,7 +162,10 @@ class Logged(Sound):
         super().save()
 
 
-RUNS = {kind.__name__: kind for kind in (Sound, *Sound.__subclasses__(), EndsWithoutData, Mapped, PlaceFirst, Relinked)}
+RUNS = {
+    kind.__name__: kind
+    for kind in (Sound, *Sound.__subclasses__(), EndsWithoutData, Mapped, PlaceFirst, Relinked, StepFirst)
+}
 strategies = minimal.strategies
 
 

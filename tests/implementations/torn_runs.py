@@ -102,6 +102,23 @@ class OneFile(Sound):
         self.step, self.place = int(self.step), int(self.place)
 
 
+class StepFirst(OneFile):
+    """The step and the place are in a file that is replaced before that of the state is."""
+
+    def save(self):
+        """Each whole."""
+        (self.path.parent / "new").write_text(json.dumps([self.step, self.place]))
+        (self.path.parent / "new").replace(self.path.parent / "told")
+        with (self.path.parent / "arrays").open("wb") as file:
+            np.savez(file, weights=self.weights, momentum=self.momentum)
+        (self.path.parent / "arrays").replace(self.path)
+
+    def restore(self, folder):
+        """What was saved."""
+        vars(self).update(np.load(folder))
+        self.step, self.place = json.loads((folder.parent / "told").read_text())
+
+
 class Mapped(OneFile):
     """The file is mapped into memory, and each number written in its place."""
 

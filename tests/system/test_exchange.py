@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from meshproof.comparison.output import markdown, write_table
 from meshproof.environments import describe
 from meshproof.upgrade.checkpoints import Answers, Exchange, exchange_both
 from meshproof.upgrade.upgrading import judge
@@ -35,8 +36,13 @@ def test_each_difference_is_told(exchanged, name):
 
 
 def test_what_is_the_same_is_counted(exchanged):
-    """One case both ways; the one that has no `save` is none."""
+    """One case both ways; the one that has no `save` is none. It is said where nothing differs, too."""
     assert exchanged.same == 2
+    tried = exchanged.same + len(exchanged.differences)
+    told = f"checkpoints of one stack restored by the other, both ways: 2 of {tried} bitwise"
+    found, lines = judge([new_report(), new_report()], exchanged=exchanged), []
+    write_table(found, lines.append)
+    assert told in lines and told in markdown(found) and found.as_json()["exchanged"] == told
     assert not any("saves_nothing" in each.case for each in exchanged.differences)
 
 

@@ -103,6 +103,7 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         return Checkpoints.unseen(saved if isinstance(saved, Unseen) else passed), state
     restored, held_whole = passed
     values = subject.attempt(lambda: values_of(restored, subject.model))
+    held = saved.values if isinstance(values, Unseen) else values  # what a restore has lost is no work of damage
     several = jax.distributed.is_initialized()
     among, alone = IN_ONE_PROCESS if several else OF_THE_FIRST, first and not several
     seen = Checkpoints(
@@ -113,8 +114,8 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
         moved=subject.attempt(lambda: moved(where, layout_of(restored))),
         retyped=subject.attempt(lambda: retyped(saved.kinds, kinds_of(restored))),
         continued=NOT_CONTINUED,
-        refused=subject.attempt(lambda: observe_missing(subject, folder)) if alone else among,
-        damaged=subject.attempt(lambda: _damaged(subject, whole, saved, values)) if alone else among,
+        refused=subject.attempt(lambda: observe_missing(subject, folder, held)) if alone else among,
+        damaged=subject.attempt(lambda: observe_damage(subject, whole, held)) if alone else among,
         elsewhere=subject.attempt(lambda: observe_resharding(subject, whole, saved, where, first)),
         background=BackgroundSaves.unseen(NOT_CONTINUED if alone else among),
     )
@@ -127,11 +128,6 @@ def _observe(subject: Subject, state: Any, where: dict[str, tuple[Any, int]], fo
     largest = max((file.stat().st_size for file in whole.rglob("*") if file.is_file()), default=0)
     background, state = observe_background_saves(subject, further[0], folder, largest)
     return replace(seen, background=background), state
-
-
-def _damaged(subject: Subject, whole: Path, saved: Saved, restored: Seen[Leaves]) -> tuple[Damaged, ...]:
-    """Beside what is restored from the whole checkpoint: what that has lost is no work of damage."""
-    return observe_damage(subject, whole, saved.values if isinstance(restored, Unseen) else restored)
 
 
 def _saved_and_restored(subject: Subject, state: Any, watch: Callable[..., Any], folder: Path) -> Any:

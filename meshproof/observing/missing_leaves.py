@@ -16,7 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from meshproof.contract import Leaves
+from meshproof.measures.numerics import bitwise
 from meshproof.observing.seen import NotSupported
+from meshproof.observing.state import values_of
 from meshproof.observing.subject import Subject
 
 TREE, LISTED = "_METADATA", "tree_metadata"
@@ -29,6 +32,12 @@ DICT = 2
 """How it marks a key of a dict, whose absence renames no other."""
 
 
+WHOLE = "the whole state"
+"""What is restored, though the leaf is not listed."""
+
+NAMES = ("the state restored from the whole checkpoint", "that restored without a leaf")
+
+
 @dataclass(frozen=True)
 class Refused:
     """The error of a ``restore`` from a checkpoint without ``leaf``: the error's text, none where it returned."""
@@ -37,10 +46,11 @@ class Refused:
     error: str | None
 
 
-def observe_missing(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupported:
-    """Of the checkpoint ``whole`` in a folder, without its first leaf, and without its last."""
+def observe_missing(subject: Subject, folder: Path, values: Leaves) -> tuple[Refused, ...] | NotSupported:
+    """Of the checkpoint ``whole`` in a folder, without its first leaf, and without its last. ``values`` are those of
+    the state that is restored from it."""
     anew = _saved_anew(subject, folder)
-    return anew if isinstance(anew, tuple) else _unlisted(subject, folder) or anew
+    return anew if isinstance(anew, tuple) else _unlisted(subject, folder, values) or anew
 
 
 def _saved_anew(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupported:
@@ -68,25 +78,31 @@ def _saved_anew(subject: Subject, folder: Path) -> tuple[Refused, ...] | NotSupp
     return tuple(found) or NotSupported("the checkpoint is a list, whose entries have no names to miss")
 
 
-def _unlisted(subject: Subject, folder: Path) -> tuple[Refused, ...]:
-    """None where no tree is listed, or ``restore`` refuses the checkpoint as soon as that file is written anew."""
+def _unlisted(subject: Subject, folder: Path, values: Leaves) -> tuple[Refused, ...]:
+    """None where no tree is listed, where ``restore`` refuses the checkpoint as soon as that file is written anew, and
+    where it finds the leaf all the same: its array is still there."""
     whole, copy = folder / "whole", folder / "unlisted"
     trees = [(file, *tree) for file in whole.rglob(TREE) if (tree := _listed(file))]
     if not trees:
         return ()
     file, listed, names = max(trees, key=lambda tree: len(tree[2]))
 
-    def error_without(leaf: str | None) -> str | None:
+    def error_without(leaf: str) -> str | None:
         shutil.copytree(whole, copy)
         left = {path: of for path, of in listed[LISTED].items() if path != leaf}
         (copy / file.relative_to(whole)).write_text(json.dumps(listed | {LISTED: left}), encoding="utf-8")
-        error = _error(subject, copy)
-        shutil.rmtree(copy)
-        return error
+        try:
+            held = values_of(subject.strategy.restore(copy), subject.model)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            shutil.rmtree(copy)
+        return WHOLE if bitwise(values, held, "state", NAMES).passed else None
 
-    if error_without(None):
+    if error_without("") != WHOLE:
         return ()
-    return tuple(Refused(names[path], error_without(path)) for path in first_and_last([*names]))
+    found = (Refused(names[path], error_without(path)) for path in first_and_last([*names]))
+    return tuple(each for each in found if each.error != WHOLE)
 
 
 def _listed(file: Path) -> tuple[dict[str, Any], dict[str, str]] | None:

@@ -12,6 +12,7 @@ from orbax.checkpoint import v1
 
 from meshproof.observing.missing_leaves import TREE, observe_missing
 from meshproof.observing.seen import NotSupported
+from meshproof.observing.state import values_of
 
 STATE = jax.tree.map(
     jnp.asarray, {"empty": {}, "layers": [{"kernel": np.arange(4.0), "bias": np.ones(2)}], "step": np.int32(3)}
@@ -81,10 +82,21 @@ class Summed(Strict):
         return super().restore(folder)
 
 
+class FoundAllTheSame(Strict):
+    """By what arrays there are, whatever is listed."""
+
+    def restore(self, folder):
+        """The state, as if it were read from them."""
+        if not (folder / TREE).exists():
+            raise FileNotFoundError(folder)
+        return STATE
+
+
 def missing(strategy, folder):
     """What is seen of it."""
     strategy.save(folder / "whole")
-    return observe_missing(SimpleNamespace(strategy=strategy), folder)
+    whole = values_of(STATE, ())
+    return observe_missing(SimpleNamespace(strategy=strategy, model=()), folder, whole)
 
 
 @pytest.mark.parametrize("strategy", [Strict(), Managed()], ids=["standard", "manager"])
@@ -126,6 +138,11 @@ def test_what_lists_no_leaves_is_not_judged(text, tmp_path):
             (folder / TREE).write_text(text)
 
     assert isinstance(missing(Foreign(), tmp_path), NotSupported)
+
+
+def test_a_leaf_that_is_found_all_the_same_is_not_missed(tmp_path):
+    """Nothing can be said of it."""
+    assert isinstance(missing(FoundAllTheSame(), tmp_path), NotSupported)
 
 
 def test_what_is_held_to_sums_is_not_judged(tmp_path):

@@ -13,11 +13,10 @@ REMEDY = (
 @pytest.mark.clause("CKP-2")
 def test_checkpoints_are_restored_elsewhere(case, observation, judge):
     """A checkpoint that is restored onto another mesh or by another strategy MUST give the same numbers in the layout
-    of the strategy that restores it. (The same strategy on another mesh, and another one of the same framework, model
-    and variant, whose state has the same leaves: each restores what this one saved, and this one what it then saved. Of
-    more than 16 cases, all that of the first whose states have the same parts, split alike, saved and restored by the
-    same code; what others saved is restored by one. Every leaf has the saved bits, dtype and shape, and the sharding
-    that it has after init.)"""
+    of the strategy that restores it. (Another strategy of the same framework, model and variant, whose state has the
+    same leaves: it restores what this one saved, and this one what the other then saved; the latter of each of up to 16
+    cases, and of more of the first whose states have the same parts, split alike, saved and restored by the same code.
+    Every leaf has the saved bits, dtype and shape, and the sharding that it has after init.)"""
     judge.needs(case, "save", "restore")
     checkpoints = observation.training.checkpoints
     problems = [

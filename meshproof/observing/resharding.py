@@ -2,7 +2,7 @@
 
 A partner is the same strategy on another mesh, or another one, whose state has the same leaves. The strategy saves, the
 partner restores and saves, the strategy restores: each restores what was saved in a layout that is not its own. Of many
-that are alike one does all that; each of the others is the partner of another one, and has one itself.
+that are alike each is the partner of another one, and restores its checkpoint: of these one goes the way back.
 """
 
 from __future__ import annotations
@@ -82,14 +82,10 @@ class Saved:
 def observe_resharding(
     subject: Subject, whole: Path, saved: Saved, where: dict[str, tuple[Any, int]], back: bool
 ) -> tuple[Resharded, ...] | NotSupported:
-    """The checkpoint ``whole`` of the subject's layout ``where``, restored by both partners, and ``back`` from them; or
-    by one of them, another strategy where there is one."""
-    own = Side(subject.case.id, subject.strategy, where)
-    found: list[Resharded] = []
+    """The checkpoint ``whole`` of the subject's layout ``where``, restored by each partner, and ``back`` from there."""
+    own, found = Side(subject.case.id, subject.strategy, where), []
     refused: list[str] = []
-    for group in partners(subject) if back else reversed(partners(subject)):
-        if found and not back:
-            break
+    for group in partners(subject):
         if (other := first_fitting(group, saved.kinds, refused)) is None:
             continue
         state, there = saved.restored(subject, own, other, whole)

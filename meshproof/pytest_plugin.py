@@ -287,7 +287,8 @@ def lost(request: pytest.FixtureRequest, conformance: Conformance) -> Callable[[
     """What becomes of the implementation's several processes when one of them is lost to a signal, or to sleep."""
     module = importlib.import_module(conformance.settings.implementation)
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
-    return Losses(module, conformance.settings.environment("cpu"), [item.callspec.params["how"] for item in here]).of
+    hows = [item.callspec.params["how"] for item in here if "how" in item.callspec.params]
+    return Losses(module, conformance.settings.environment("cpu"), hows).of
 
 
 @pytest.fixture

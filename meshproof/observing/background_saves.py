@@ -26,6 +26,13 @@ from meshproof.observing.subject import Subject
 PRINTED = (1, 2)
 """The file descriptors of a process's own output."""
 
+WRITER = """
+import os
+while said := os.read(0, 1 << 16):
+    os.write(1, said)
+"""
+"""At once: who prints may be about to die."""
+
 PATIENCE = 1.0
 """Seconds for the last of what was printed."""
 
@@ -119,7 +126,7 @@ def no_file_over(limit: int) -> Iterator[None]:
 @contextmanager
 def printed_by_another() -> Iterator[None]:
     """What this process prints meanwhile goes to where its errors go, through a process that has no limit."""
-    writer = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=2)
+    writer = subprocess.Popen([sys.executable, "-I", "-S", "-c", WRITER], stdin=subprocess.PIPE, stdout=2)
     assert writer.stdin
     kept = [os.dup(number) for number in PRINTED]
     for number in PRINTED:

@@ -31,7 +31,6 @@ ARRAYS = ("jax.Array", "np.ndarray", "scalar")
 DICT = 2
 """How it marks a key of a dict, whose absence renames no other."""
 
-
 WHOLE = "the whole state"
 """What is restored, though the leaf is not listed."""
 

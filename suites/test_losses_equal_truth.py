@@ -40,15 +40,30 @@ def test_forward_pass_equals_truth(observation, truth, judge):
 def test_steps_report_the_loss_of_their_state(case, observation, truth, judge):
     """The loss that a train step reports MUST be that of the forward pass in the state, and on the batch, that the step
     was given. (Not that of the step before it, or of stale parameters.)"""
-    steps, losses = judge.see(observation.training.steps), map(judge.see, judge.see(observation.training.losses))
+    steps, losses = judge.see(observation.training.steps), [*map(judge.see, judge.see(observation.training.losses))]
     judge.numbers(
-        agree(
-            {"loss": loss},
-            {"loss": step.loss},
-            {"loss": rounding.loss},
-            f"loss of step {number}",
-            ("loss(state, batch)", "train_step"),
-            VACUOUS_IN[case.contract.compute_dtype],
-        )
-        for number, (step, loss, rounding) in enumerate(zip(steps, losses, truth.rounding.steps, strict=True), start=1)
+        (
+            agree(
+                {"loss": loss},
+                {"loss": step.loss},
+                {"loss": rounding.loss},
+                f"loss of step {number}",
+                ("loss(state, batch)", "train_step"),
+                VACUOUS_IN[case.contract.compute_dtype],
+            )
+            for number, (step, loss, rounding) in enumerate(zip(steps, losses, truth.rounding.steps, strict=True), 1)
+        ),
+        astray({"train_step": [step.loss for step in steps], "loss(state, batch)": losses}, truth),
     )
+
+
+def astray(reported, truth):
+    """A sentence about the one of two members whose losses are not those of truth."""
+    steps = zip(truth.value.steps, truth.rounding.steps, strict=True)
+    true = [(value.loss, rounding.loss) for value, rounding in steps]
+    right = {
+        member: all(judge_loss(loss, *of).passed for loss, of in zip(losses, true, strict=True))
+        for member, losses in reported.items()
+    }
+    wrong = [member for member in right if not right[member]]
+    return (f"of the two only {wrong[0]} differs from truth",) if len(wrong) == 1 else ()

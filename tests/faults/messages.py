@@ -43,6 +43,8 @@ PARTS = {
         "Jit ``init`` on one device too",
         r"dense_0/kernel differs in bits between one device and the mesh: 100,352 of 100,352 elements, the first at ",
     ],
+    ("NUM-11", "forward_with_decay"): [r"  - of the two only loss\(state, batch\) differs from truth$"],
+    ("NUM-11", "loss_of_the_next_state"): ["  - of the two only train_step differs from truth$"],
     ("NUM-13", "wrong_from_step_four"): [
         "  - 3 of 7 runs differ, and first in: loss of step 5, 24 steps; optimizer state of step 1, 50 steps later; ",
         r"  - loss of step 5, 24 steps: .*\n  - optimizer state of step 1, 50 steps later: ",

@@ -47,6 +47,20 @@ class WrongLoss(JaxForm):
         return state, {"loss": metrics["loss"] * 0.999}
 
 
+class WrongForward(JaxForm):
+    """Shows a loss that it does not train on, beside steps that are right."""
+
+    @cached_property
+    def loss(self) -> Any:
+        """With a weight decay that the step does not know."""
+        return self.compile(
+            lambda state, batch: (
+                self.loss_and_gradients(state.parameters, batch)[0]
+                + 1e-4 * sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(state.parameters))
+            )
+        )
+
+
 class LossOfTheNext(JaxForm):
     """Reports the loss of the state that it returns."""
 
@@ -167,6 +181,7 @@ plant(
     "moments_exchanged", lambda page, axes, _: ExchangesMoments(page, axes, Adam()), data_parallel.PAGE, DATA, "NUM-3"
 )
 plant("wrong_loss", WrongLoss, data_parallel.PAGE, DATA, "NUM-4")
+plant("forward_with_decay", WrongForward, data_parallel.PAGE, DATA, "NUM-4", "NUM-11")
 plant("loss_of_the_next_state", LossOfTheNext, data_parallel.PAGE, DATA, "NUM-4", "NUM-11")
 plant("same_key_on_every_shard", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=SameKeys(MLP()))
 plant("fan_in_of_the_shard", JaxForm, fsdp.PAGE, DATA, "NUM-12", network=FanInOfTheShard(MLP()))

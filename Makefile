@@ -36,10 +36,10 @@ conformance: $(READY)
 	$(BIN)/python -m pytest suites/ -n $(WORKERS) $(ARGS)
 
 test: $(READY) $(ENVIRONMENT)/browser
-	$(BIN)/python -m pytest tests/ -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest tests/ -ra -n $(WORKERS) $(ARGS)
 
 thorough: $(READY) $(ENVIRONMENT)/browser
-	$(BIN)/python -m pytest tests/ -n $(WORKERS) --thorough $(ARGS)
+	$(BIN)/python -m pytest tests/ -ra -n $(WORKERS) --thorough $(ARGS)
 
 installed: # in temporary folders, and with nothing of this checkout but its wheel
 	$(PYTHON) -m tests.installed $(CONSTRAINTS)

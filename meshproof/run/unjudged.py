@@ -19,9 +19,9 @@ LACKS = re.compile(r"the strategy has no (\w+(?: and no \w+)*)$")
 OPENS = {
     "the contract promises no ": "declare it in its Contract",
     "the implementation brings no truth": "bring single_device(dtype)",
-    "the implementation has no ": "list that one in strategies(), too",
+    "the implementation has no .* to compare with$": "list that one in strategies(), too",
 }
-"""What opens other reasons, by how they begin. The rest say it themselves."""
+"""What opens other reasons, by patterns of how they begin. The rest say it themselves."""
 
 HELD_TO_LESS = {
     "MIX-1": "the same trainer in float32, listed as a strategy of its own",
@@ -31,7 +31,8 @@ HELD_TO_LESS = {
 
 
 def unjudged(records: Iterable[Record], strategies: Mapping[str, str], targets: Mapping[str, str]) -> list[str]:
-    """Lines of the summary: clauses of which a test could judge no case of a strategy, by reason, worst first.
+    """Lines of the summary: clauses of which a test could judge no case of a strategy, or not the run, by reason, worst
+    first.
 
     ``strategies`` and ``targets`` have each case's; on each target of several a strategy is one of its own. The order
     is that of the groups in SPEC.md, numbers before memory; then the reason that closes more clauses comes first.
@@ -49,7 +50,8 @@ def unjudged(records: Iterable[Record], strategies: Mapping[str, str], targets: 
     groups = ",".join(sorted({clause.partition("-")[0] for _, (clauses, _) in found for clause in clauses}, key=_place))
     lines = [f"NOT JUDGED, worst first (--require {groups} makes it a failure):"]
     for reason, (clauses, closed) in found[:MOST]:
-        lines.append(f"  {', '.join(sorted(clauses, key=_place))} of {_shown(closed)}: {opened(reason)}")
+        of = f" of {_shown(closed)}" if any(closed) else ""
+        lines.append(f"  {', '.join(sorted(clauses, key=_place))}{of}: {reason}")
     if len(found) > MOST:
         lines.append(f"  and for {len(found) - MOST} more reasons: pytest's -rs has them all")
     return lines
@@ -81,19 +83,22 @@ def opened(reason: str) -> str:
     """A reason why a clause could not be judged, with what would let it."""
     if lacks := LACKS.match(reason):
         return f"{reason}: bring {', '.join(map(_signature, lacks[1].split(' and no ')))}"
-    return next((f"{reason}: {what}" for begins, what in OPENS.items() if reason.startswith(begins)), reason)
+    return next((f"{reason}: {what}" for begins, what in OPENS.items() if re.match(begins, reason)), reason)
 
 
 def _closed(records: Iterable[Record], strategies: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Clause, strategy and reason, where a test of that clause came to a verdict on no case of that strategy."""
+    """Clause, strategy and reason, with what opens it, where a test of that clause came to a verdict on no case of that
+    strategy. What is judged once a run has no strategy."""
     statuses: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        if record.case and record.case in strategies:
-            statuses.setdefault((record.id.partition("[")[0], strategies[record.case]), []).append(record)
+        if not record.case or record.case in strategies:
+            name = strategies[record.case] if record.case else ""
+            statuses.setdefault((record.id.partition("[")[0], name), []).append(record)
     for (_, strategy), tests in statuses.items():
         if {test.status for test in tests} == {"not-supported"}:
-            for reason in dict.fromkeys(test.message for test in tests):
-                yield tests[0].clause, strategy, reason
+            first, *others = dict.fromkeys(test.message for test in tests)
+            more = f"; of its other cases, {len(others)} more reason{'s' * (len(others) > 1)}" if others else ""
+            yield tests[0].clause, strategy, f"{opened(first)}{more}"
 
 
 def _signature(member: str) -> str:

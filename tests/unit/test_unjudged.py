@@ -47,10 +47,26 @@ def test_each_test_of_a_clause_must_come_to_a_verdict():
     assert unjudged(found, CASES, TARGETS)[1:] == ["  NUM-4 of mine: no"]
 
 
+def test_what_is_judged_once_a_run_is_of_no_strategy():
+    """As the data that it reads; not where it was judged."""
+    reason = "the implementation has no data_iterator(process, processes): no module; see docs/adapters.md"
+    found = [record("DAT-1", "not-supported", reason, case=""), record("CKP-6", "proved", case="")]
+    assert unjudged(found, CASES, TARGETS)[1:] == [f"  DAT-1: {reason}"]
+
+
 def test_many_reasons_are_counted():
     """A summary is short."""
-    *_, last = unjudged([record("NUM-2", "not-supported", f"reason {n}") for n in range(MOST + 3)], CASES, TARGETS)
+    found = [record("NUM-2", "not-supported", f"reason {n}", test=f"{n}") for n in range(MOST + 3)]
+    *_, last = unjudged(found, CASES, TARGETS)
     assert last == "  and for 3 more reasons: pytest's -rs has them all"
+
+
+def test_cases_of_a_strategy_that_a_test_does_not_judge_are_one_line():
+    """As each is told of another twin."""
+    ids = ["mine@data=8", "mine+bf16@data=8", "mine+masked@data=8"]
+    found = [record("CKP-2", "not-supported", f"reason {n}", case) for n, case in enumerate(ids)]
+    [_, line] = unjudged(found, dict.fromkeys(ids, "mine"), dict.fromkeys(ids, "cpu"))
+    assert line == "  CKP-2 of mine: reason 0; of its other cases, 2 more reasons"
 
 
 def test_what_one_target_closes_is_told_of_that_one():
@@ -68,6 +84,7 @@ def test_what_one_target_closes_is_told_of_that_one():
         ("the strategy has no gradients", ": bring gradients(state, batch)"),
         ("the strategy has no optimizer_state and no make_mesh", ": bring optimizer_state(state), make_mesh"),
         ("the implementation has no GPipe form to compare with", ": list that one in strategies(), too"),
+        ("the implementation has no training_run(folder): no module; see docs/adapters.md", ""),
         ("init has no lower(): hand over the jitted function itself, or give it one", ""),
     ],
 )

@@ -293,6 +293,6 @@ def often(over: str, axes: tuple[str, ...]) -> str:
     """Why a gradient is reduced more than once."""
     return (
         f"of a parameter that is used several times, as a tied embedding, XLA sums each use over {over}; in "
-        f"jax.shard_map, jax.lax.pcast(parameters, {axes}, to='varying') adds them first; of vectors under jit, budget "
-        "what is seen"
+        "jax.shard_map JAX has summed what a psum or pmean sums again; there jax.lax.pcast(parameters, "
+        f"{axes}, to='varying') leaves both to one sum; of vectors under jit, budget what is seen"
     )

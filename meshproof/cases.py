@@ -27,9 +27,6 @@ REQUIRED = ("name", "framework", "model", "init", "train_step", "batches")
 QUIET = "without_draws"
 """The end of the variant of a trainer without its draws."""
 
-FEW = 16
-"""So many cases are each judged by what takes long; of more, one of each kind."""
-
 
 class ImplementationError(Exception):
     """The implementation under test cannot be used; the message names everything that is missing."""
@@ -241,42 +238,6 @@ def _check_ids(implementation: str, ids: list[str]) -> None:
             f"--impl {implementation}: two strategies share the id {', '.join(twice)}; "
             f"give one of them a `variant`, or another name, framework, model or mesh"
         )
-
-
-def covering(cases: Sequence[Case], devices: int) -> list[Case]:
-    """As many as have every strategy, framework, model, variant and kind of state among them, of each target: a trainer
-    is left out where all that it is, trainers before it are. First come those that need no more than so many devices,
-    of these those of several, and of these the first of their kinds. One that is chosen is so with its draws and
-    without."""
-    met: set[Hashable] = set()
-
-    def order(case: Case) -> tuple[bool, ...]:
-        return case.devices > devices, case.devices == 1, not first_of_its_kind(case, cases)
-
-    def adds(case: Case) -> bool:
-        new = {(case.target, *each) for each in enumerate((*_trainer(case)[:4], case.kept_by))} - met
-        met.update(new)
-        return bool(new)
-
-    chosen = {_trainer(case) for case in sorted(cases, key=order) if adds(case)}
-    return [case for case in cases if _trainer(case) in chosen]
-
-
-def _trainer(case: Case) -> tuple[Hashable, ...]:
-    """What a case is, but for whether it draws."""
-    strategy: Any = case.strategy
-    variant = getattr(strategy, "variant", "").removesuffix(QUIET).removesuffix("+")
-    return strategy.name, strategy.framework, strategy.model, variant, case.target, *case.mesh.items()
-
-
-def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
-    """Whether it is the first of those whose states are written and read alike (`Case.kept_by`), on the smallest of
-    their meshes of several devices: a larger one may find too few. Each is, where its target has `FEW` cases: one
-    function may do another thing for each strategy."""
-    if sum(each.target == case.target for each in cases) <= FEW:
-        return True
-    alike = (each for each in cases if each.kept_by == case.kept_by)
-    return case is min(alike, key=lambda each: (each.devices == 1, each.devices), default=case)
 
 
 def _code(strategy: Strategy, member: str) -> Hashable:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from meshproof.chosen import first_of_its_trainer
 from meshproof.measures.verdicts import Verdict
 
 REMEDY = (
@@ -10,13 +11,14 @@ REMEDY = (
 )
 
 
-@pytest.mark.clause("CKP-2")
+@pytest.mark.clause("CKP-2", among=first_of_its_trainer)
 def test_checkpoints_are_restored_elsewhere(case, observation, judge):
     """A checkpoint that is restored onto another mesh or by another strategy MUST give the same numbers in the layout
     of the strategy that restores it. (Another strategy of the same framework, model and variant, whose state has the
     same leaves: it restores what this one saved, and this one what the other then saved; the latter of each of up to 16
     cases, and of more of the first whose states have the same parts, split alike, saved and restored by the same code.
-    Every leaf has the saved bits, dtype and shape, and the sharding that it has after init.)"""
+    Every leaf has the saved bits, dtype and shape, and the sharding that it has after init. Judged of each of up to 16
+    cases; of more, of the first of each strategy, framework and model whose states are kept alike.)"""
     judge.needs(case, "save", "restore")
     checkpoints = observation.training.checkpoints
     problems = [

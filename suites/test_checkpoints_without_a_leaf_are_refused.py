@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from meshproof.cases import first_of_its_kind
+from meshproof.chosen import first_of_its_kind
 
 WORD = re.compile(r"\w+")
 

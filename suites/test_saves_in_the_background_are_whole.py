@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshproof.cases import first_of_its_kind
+from meshproof.chosen import first_of_its_kind
 
 
 @pytest.mark.clause("CKP-5", among=first_of_its_kind)

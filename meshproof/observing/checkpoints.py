@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshproof.cases import first_of_its_kind
+from meshproof.chosen import first_of_its_kind, first_of_its_trainer
 from meshproof.contract import Leaves
 from meshproof.measures.numerics import bitwise
 from meshproof.measures.verdicts import Verdict
@@ -37,6 +37,9 @@ NO_COMMON_FOLDER = NotExercised(
     "the processes see no common folder for temporary files: let TMPDIR name one that all of them see"
 )
 NOT_ASKED = NotExercised("no clause of checkpoints was selected")
+OF_ITS_TRAINER = NotExercised(
+    "of the cases of one strategy, framework and model the first one's checkpoints are observed"
+)
 OF_THE_FIRST = NotExercised(
     "of gathers, damage, missing leaves and saves in the background, the first case of its kind is observed"
 )
@@ -80,6 +83,8 @@ def observe_checkpoints(subject: Subject, state: Any, where: dict[str, tuple[Any
     """
     if not subject.checkpoints:
         return Checkpoints.unseen(NOT_ASKED), state
+    if not first_of_its_trainer(subject.case, subject.cases):
+        return Checkpoints.unseen(OF_ITS_TRAINER), state
     if absent := [member for member in ("save", "restore") if not subject.has(member)]:
         return Checkpoints.unseen(NotSupported(f"the strategy has no {' and no '.join(absent)}")), state
     with tempfile.TemporaryDirectory(prefix="meshproof-", ignore_cleanup_errors=True) as own:

@@ -18,8 +18,9 @@ from typing import Any, cast
 import pytest
 from threadpoolctl import threadpool_limits
 
-from meshproof.cases import Case, ImplementationError, covering, load_cases
+from meshproof.cases import Case, ImplementationError, load_cases
 from meshproof.children import read_seconds
+from meshproof.chosen import covering
 from meshproof.judging.records import Record, case_of, clause_of, record_of
 from meshproof.judging.truths import Truths
 from meshproof.observing.observation import Observation

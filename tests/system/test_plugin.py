@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import jsonschema_rs
 import pytest
 
-from meshproof.cases import covering, load_cases
+from meshproof.cases import load_cases
+from meshproof.chosen import covering
 from meshproof.report.schemas import read_schema
 from meshproof.run.conformance import Conformance
 

@@ -50,7 +50,7 @@ def test_of_few_cases_damage_is_observed_of_each():
 
 def test_damage_is_observed_of_the_first_of_its_kind(monkeypatch):
     """And of another variant's, whose files may be others: a `restore` that takes a torn file for whole is seen."""
-    monkeypatch.setattr("meshproof.cases.FEW", 0)
+    monkeypatch.setattr("meshproof.chosen.FEW", 0)
 
     def save(state, folder):
         folder.mkdir()
@@ -62,13 +62,14 @@ def test_damage_is_observed_of_the_first_of_its_kind(monkeypatch):
         except (OSError, ValueError, EOFError):
             return {"w": jnp.zeros(())}
 
-    several = [odd(save=save, restore=restore, **more) for more in ({}, {"model": "other"}, {"variant": "ema"})]
-    cases = [case(trainer) for trainer in several]
-    first, other, variant = (observe(each, cases).training.checkpoints for each in cases)
+    more = {}, {"model": "other"}, {"variant": "ema"}, {"model": "other"}
+    cases = [case(odd(save=save, restore=restore, **each)) for each in more]
+    first, other, variant, again = (observe(each, cases).training.checkpoints for each in cases)
     for seen in (first, variant):
         assert "'w'" in next(damaged.difference for damaged in seen.damaged if damaged.difference)
     assert all(isinstance(each, NotExercised) for each in (other.damaged, other.background.whole, other.whole))
     assert other.restored.passed and other.continued.passed
+    assert isinstance(again.restored, NotExercised) and isinstance(again.elsewhere, NotExercised)
 
 
 def test_what_a_restore_always_loses_is_no_damage():

@@ -17,7 +17,7 @@ from meshproof.hlo.floats import Float, Product, floats, multiplied
 from meshproof.hlo.host_transfers import HostMemory, host_memory, host_transfers
 from meshproof.hlo.loop_copies import LoopCopy, copies_in_loops
 from meshproof.hlo.narrowed import Narrowed, narrowed
-from meshproof.hlo.products import products
+from meshproof.hlo.products import flops_of_products, products
 from meshproof.hlo.reducers import takes_extremes
 from meshproof.hlo.schedule import Flight, flights
 from meshproof.hlo.tiles import Argument, arguments
@@ -53,7 +53,8 @@ class Program(Facet):
     """One compiled function. ``flops`` and bytes are per device and call; compile time is in seconds.
 
     ``compile_seconds`` is ``None`` where JAX took the program from its compilation cache.
-    ``products`` counts the matrix products and convolutions that a call runs; ``None`` where the text does not tell.
+    ``products`` counts the matrix products and convolutions that a call runs, and ``product_flops`` their operations on
+    one device; ``None`` where the text does not tell. ``flops`` counts what is in a loop once.
     ``recomputes`` says whether JAX recomputes some of it in the backward pass.
     ``floats`` are the types that it computes in as it was written: a compiler may widen them; ``multiplied`` are
     its products, by the type that they multiply in. ``arguments`` are what it
@@ -70,6 +71,7 @@ class Program(Facet):
 
     collectives: Seen[tuple[Collective, ...]]
     products: Seen[int | None]
+    product_flops: Seen[int | None]
     floats: Seen[tuple[Float, ...]]
     multiplied: Seen[tuple[Product, ...]]
     memory: Seen[ProgramMemory]
@@ -154,6 +156,7 @@ def read_program(subject: Subject, member: str, lowered: Any, compiled: Compiled
     return Program(
         collectives=_moved(text, lambda: census(text, subject.case.mesh)),
         products=_read(lambda: products(text)),
+        product_flops=_read(lambda: flops_of_products(text)),
         floats=kinds,
         multiplied=multiplying,
         memory=compiled.memory or NotSupported("the backend gives no memory analysis"),

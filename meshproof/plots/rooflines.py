@@ -29,7 +29,7 @@ ROW, BEYOND = 0.17, 2
 
 CASES: dict[str, Any] = {"color": QUIET, "marker": ".", "linestyle": "none"}
 
-COUNTED = "FLOPs of cases as their compiler counts them: what is in a loop once, so that those belong further right"
+COUNTED = "FLOPs of cases: of their products; of one whose program does not tell, as its compiler counts: loops once"
 """Said below a picture of cases that a report has."""
 
 Case = Mapping[str, Any]
@@ -76,7 +76,7 @@ def roofs_of(plans: Iterable[Plan], chip: Chip) -> dict[str, float]:
 
 def point_of(case: Case, chip: Chip, peak: float) -> Point | str:
     """What its program does on a device for each byte that collectives must send, and at most; or why there is none."""
-    flops, collectives = case["flops"], case["collectives"]
+    flops, collectives = case.get("product_flops") or case["flops"], case["collectives"]
     if flops is None or flops <= 0 or collectives is None or any(each["bytes"] is None for each in collectives):
         return "its FLOPs or its bytes are not known"
     total = seconds = 0.0

@@ -132,6 +132,7 @@ def _observed(seen: Observation, mesh: Mapping[str, int], truth: Seen[ReferenceT
         "schedule": _schedule(seen.programs.step),
         "usual": _usual(seen.programs.usual),
         "flops": _known(seen.programs.step.flops),
+        "product_flops": _known(seen.programs.step.product_flops),
         "compile_seconds": _known(seen.programs.step.compile_seconds),
     }
 

@@ -99,6 +99,14 @@ def test_a_case_of_a_chip_sends_over_its_own_network():
     assert point_of(far, H100, H100.flops).flops == pytest.approx(78400 / 750 * 400e9)
 
 
+def test_what_a_loop_repeats_is_counted_as_often():
+    """Where the report has the FLOPs of products; a program that does not tell has its compiler's."""
+    one, looped = point_of(case(), H100, H100.flops), point_of(case(product_flops=8 * 78400), H100, H100.flops)
+    assert looped.intensity == 8 * one.intensity
+    assert point_of(case(product_flops=None), H100, H100.flops) == one
+    assert point_of(case(product_flops=78400, flops=None), H100, H100.flops) == one
+
+
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [

@@ -58,7 +58,7 @@ class Adapter:
             f'    name, framework, model = "{self.name}", "{self.framework}", "{self.model}"',
             f"    mesh_axes = {self.mesh!r}".replace("'", '"'),
             "    contract = CONTRACT",
-            *(f"    {member} = property(lambda self: self.trainer.{member})" for member in passed),
+            *(f"    {member} = {_kind(member)}(lambda self: self.trainer.{member})" for member in passed),
             "",
             "    @cached_property",
             "    def trainer(self):",
@@ -89,6 +89,30 @@ class Adapter:
         return f"from {self.module} import {name}"
 
 
+def alone_source(trainer: str, mesh: str = "") -> str:
+    """The source of ``single_device``; ``mesh`` that of its mesh, where the trainer has none."""
+    own = f"        alone.mesh = {mesh}\n" if mesh else ""
+    return (
+        "    def single_device(self, dtype):\n"
+        "        alone = Adopted()\n"
+        f"        alone.trainer = {trainer}\n"
+        f"{own}"
+        "        return alone"
+    )
+
+
+def quiet_source(alone: bool) -> str:
+    """The source of ``without_draws``, whose run on one device draws nothing either."""
+    own = "        quiet.single_device = lambda dtype: self.single_device(dtype).without_draws()\n" if alone else ""
+    return (
+        "    def without_draws(self):\n"
+        "        quiet = Adopted()\n"
+        "        quiet.trainer = self.trainer.without_draws()\n"
+        f"{own}"
+        "        return quiet"
+    )
+
+
 def trimmed(spec: tuple[Any, ...]) -> tuple[Any, ...]:
     """Without the dimensions at its end that are whole."""
     entries = list(spec)
@@ -108,6 +132,11 @@ def spelled_spec(spec: Iterable[Any]) -> str:
     while entries and entries[-1] == "None":
         entries.pop()
     return f"P({', '.join(entries)})"
+
+
+def _kind(member: str) -> str:
+    """A property that can be set where the form without draws is told apart by it."""
+    return "cached_property" if member in ("variant", "draws") else "property"
 
 
 def _tuple(axes: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, attempt
+from meshproof.adopting.adapter import PASSED_ON, Adapter, AdoptError, alone_source, attempt, quiet_source
 from meshproof.adopting.parts import find_parts, stacked_copies
 from meshproof.adopting.placement import mesh_of, mesh_source, place_batches
 from meshproof.adopting.trees import arrays, is_nested, path_of
@@ -66,12 +66,14 @@ def adapt(target: str) -> Adapter:
             '    def gradients(self, state, batch):\n        return subtree(self.trainer.gradients(state, batch), "")'
         )
     if has_member(trainer, "single_device"):
-        members["single_device"] = _alone("self.trainer.single_device(dtype)")
+        members["single_device"] = alone_source("self.trainer.single_device(dtype)")
     elif wanted := _count_of_devices(found):
         one = Mesh(np.array(jax.devices()[:1]).reshape((1,) * mesh.devices.ndim), mesh.axis_names)
-        members["single_device"] = _alone(
+        members["single_device"] = alone_source(
             f"{attribute}({wanted}=1)", mesh="" if has_member(trainer, "mesh") else mesh_source(one, imports)
         )
+    if "without_draws" in members:
+        members["without_draws"] = quiet_source("single_device" in members)
     for member in [name for name in ("draws", "logical_axes") if name in members and not getattr(trainer, name)]:
         del members[member]
     return Adapter(
@@ -237,18 +239,6 @@ def _not_parameters(state: Any) -> frozenset[str]:
         if is_variable(variable) and "Param" not in {kind.__name__ for kind in type(variable).__mro__}:
             found.add(path_of(keys))
     return frozenset(found)
-
-
-def _alone(trainer: str, mesh: str = "") -> str:
-    """The source of ``single_device``; ``mesh`` that of its mesh, where the trainer has none."""
-    own = f"        alone.mesh = {mesh}\n" if mesh else ""
-    return (
-        "    def single_device(self, dtype):\n"
-        "        alone = Adopted()\n"
-        f"        alone.trainer = {trainer}\n"
-        f"{own}"
-        "        return alone"
-    )
 
 
 def _count_of_devices(found: Any) -> str:

@@ -7,7 +7,7 @@ from meshproof.contract import Trajectory, leaves
 from meshproof.measures import lengths
 from meshproof.measures.causes import common_cause
 from meshproof.measures.numerics import VACUOUS_IN, is_integer, judge_loss
-from meshproof.measures.trajectories import judge_trajectory
+from meshproof.measures.trajectories import cancelled, judge_trajectory
 from meshproof.observing.seen import NotExercised, NotSupported
 
 from .applicability import both, brings_truth, mixed, own_judge
@@ -19,8 +19,9 @@ LEAST = 2.0**-8
 @pytest.mark.clause("MIX-1", applies=mixed)
 def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge):
     """Compute in bf16, fp16 or TensorFloat-32 MUST stay within the derived bound of that, in the first gradients and in
-    loss, optimizer state and parameters after every step. (The bound is at most half of the signal. Of a truth that is
-    no such run itself gradients in 16 bits use more of it than float32 would, so the compute really has 16 bits.)"""
+    loss, optimizer state and parameters after every step. (The bound is at most half of the signal; that of a
+    parameter may be more where those of its moments are not. Of a truth that is no such run itself gradients in 16 bits
+    use more of it than float32 would, so the compute really has 16 bits.)"""
     judge.needs(case, "optimizer_state", "parameters")
     vacuous, first = VACUOUS_IN[case.contract.compute_dtype], (truth.value.steps[0].loss, truth.rounding.steps[0].loss)
     forward = judge_loss(judge.see(observation.start.loss), *first, "forward pass", vacuous)
@@ -33,6 +34,10 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
         told = f"in {case.contract.compute_dtype} a gradient may be {bounds[widest]:.1%} off, as {widest}"
         if known := truth.lengths.get(lengths.GRADIENTS):
             told += f", and all of them {lengths.MULTIPLE * known[lengths.ALL]:.1%} too long or too short"
+        records = {each for verdict in rest for each in verdict.records}
+        wide = {each.path for each in records if each.allowed > vacuous * each.signal > 0} - cancelled(truth).keys()
+        if wide:
+            told += f"; of {', '.join(sorted(wide))} gradients and moments tell more than parameters"
         judge.note(told)
     narrow = case.contract.compute_dtype
     if brings_truth(case) and narrow != "tensorfloat32" and gradients.margin < LEAST:

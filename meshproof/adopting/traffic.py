@@ -22,6 +22,9 @@ from meshproof.measures.traffic import SLICED
 WHOLE_NUMBERS = ("pred", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 """Types of a program that no activation has."""
 
+COMPLEX = ("c64", "c128")
+"""Types in which gradients of two parameters move, of the real and of the imaginary part: a contract has no others."""
+
 Moved = tuple[Collective, tuple[int, ...]]
 Shape = tuple[int, ...]
 
@@ -200,10 +203,12 @@ def sorted_out(
     Among groups of an axis's devices activations and examples may be exchanged, for a line can name a part of an axis,
     and nothing else: what is reduced there has several sums, and what is gathered is no whole parameter.
     """
-    found, unsaid = [], []
+    moved, found, unsaid = list(moved), [], []
     for entry, dimensions in moved:
         over = tuple(dict.fromkeys(axis.partition(":")[0] for axis in entry.axes))
         what = payload(replace(entry, axes=over), dimensions, of, mesh, batch_axes)
+        if what == "gradients" and not scattered & set(over) and goes_back(entry, dimensions, moved, mesh):
+            what = "activations"
         operation = operation_of(entry, what, bool(scattered & set(over)))
         sums = entry.operation in ("all-reduce", "reduce-scatter")
         groups = over != entry.axes and (sums or what not in ("activations", "examples"))
@@ -213,9 +218,21 @@ def sorted_out(
             told += " of groups of an axis's devices" * groups
             unsaid.append(f"{told}; both budgets are left out")
         else:
-            narrow = entry.widened == entry.bytes
-            found.append(Seen((operation, entry.axes, what), key(dimensions), entry.bytes, entry.tensors, narrow))
+            narrow, parts = entry.widened == entry.bytes, 2 if what == "gradients" and entry.dtype in COMPLEX else 1
+            shape, count = key(dimensions), parts * entry.tensors
+            found.append(Seen((operation, entry.axes, what), shape, entry.bytes, count, narrow))
     return _as_gradients(found, of, mesh, batch_axes), [*dict.fromkeys(unsaid)]
+
+
+def goes_back(entry: Collective, dimensions: Shape, moved: Iterable[Moved], mesh: Mapping[str, int]) -> bool:
+    """Whether a reduce-scatter of the backward pass hands back the gradients of activations: as many are gathered over
+    its axes before, as by a loss over the whole batch. (No gradient of parameters is scattered there.)"""
+    return (entry.operation, entry.phase) == ("reduce-scatter", "backward") and any(
+        (each.operation, each.axes) == ("all-gather", entry.axes)
+        and each.phase != "backward"
+        and prod(shard) * prod(mesh[axis.partition(":")[0]] for axis in each.axes) == prod(dimensions)
+        for each, shard in moved
+    )
 
 
 def _as_gradients(seen: list[Seen], of: list[Weight], mesh: Mapping[str, int], batch_axes: set[str]) -> list[Seen]:

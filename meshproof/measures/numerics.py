@@ -133,6 +133,8 @@ def pair(
         elif np.shape(observed[path]) != np.shape(reference[path]):
             expected, saw = np.shape(reference[path]), np.shape(observed[path])
             shapes = f"expected shape {expected} of {names[1]}, saw {saw} in {names[0]}"
+            if len(expected) == len(saw) == 1 and expected < saw:
+                shapes += "; what is padded to divide among devices is shown without, or padded as much on one device"
             records.append(unmeasured(path, "shape", shapes))
         else:
             records.append(judge(path, np.asarray(observed[path]), np.asarray(reference[path])))

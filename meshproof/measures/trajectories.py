@@ -10,7 +10,7 @@ import numpy as np
 
 from meshproof.contract import Leaves, ReferenceTrajectory, Step, Trajectory
 from meshproof.measures.numerics import MULTIPLE, VACUOUS, judge, judge_loss, norm, real
-from meshproof.measures.verdicts import Verdict
+from meshproof.measures.verdicts import LeafRecord, Verdict
 
 FEW = 16
 """Numbers of a leaf that is no moment and may be nothing but rounding."""
@@ -22,6 +22,7 @@ def judge_trajectory(
     """Everything that training computed, in order of computation: the first failure is the nearest to the cause.
 
     First the gradients of step 1, then for each step the loss, the optimizer state, if any is kept, and the parameters.
+    In fewer digits than float32 the bound of a parameter may exceed ``vacuous`` where those of its moments do not.
     Raises ``ValueError`` if the numbers of steps differ.
     """
     true, rounding, zero = reference.value, reference.rounding, cancelled(reference)
@@ -32,10 +33,27 @@ def judge_trajectory(
     for number, (saw, is_, by, change) in enumerate(steps, 1):
         state, parameters = f"optimizer state after step {number}", f"parameters after step {number}"
         verdicts.append(judge_loss(saw.loss, is_.loss, by.loss, f"loss of step {number}", vacuous))
+        known = dict[str, np.ndarray]()
         if saw.optimizer_state or is_.optimizer_state:
-            verdicts.append(judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero))
-        verdicts.append(judge(saw.parameters, is_.parameters, by.parameters, parameters, vacuous, zero, change))
+            moments = judge(saw.optimizer_state, is_.optimizer_state, by.optimizer_state, state, vacuous, zero)
+            verdicts.append(moments)
+            known = known_by_moments(is_.parameters, moments.records, vacuous) if vacuous > VACUOUS else known
+        leaves = saw.parameters, is_.parameters, by.parameters
+        verdicts.append(judge(*leaves, parameters, vacuous, known | zero, change))
     return tuple(verdicts)
+
+
+def known_by_moments(parameters: Leaves, moments: Iterable[LeafRecord], vacuous: float) -> dict[str, np.ndarray]:
+    """The parameters whose moments have all been judged, by bounds within ``vacuous``: with all elements of each.
+
+    What Adam makes of the first gradients is little more than their signs: where 16 bits decide these, a parameter that
+    began at 0 may have a bound as large as itself, though its gradient and its moments tell a sum from a mean.
+    """
+    proved = dict[str, bool]()
+    for record in moments:
+        of = owner(record.path, parameters)
+        proved[of] = proved.get(of, True) and not record.failure and record.allowed <= vacuous * record.signal
+    return {path: np.ones(np.shape(parameters[path]), bool) for path, known in proved.items() if path and known}
 
 
 def changes(trajectory: Trajectory) -> tuple[Leaves, ...]:

@@ -15,8 +15,10 @@ from meshproof.adopting.seeing import Layouts, Leaf
 from meshproof.adopting.stacks import stacked
 from meshproof.adopting.tables import tables
 from meshproof.adopting.theory import Theory, scalars
-from meshproof.adopting.traffic import Seen, gradient_shapes, lines, vectors, weights
+from meshproof.adopting.traffic import Seen, gradient_shapes, lines, sorted_out, vectors, weights
 from tests.unit.test_adopt import moved
+
+MESH = {"data": 8}
 
 
 def test_a_table_that_is_read_in_part_is_reduced_once():
@@ -31,6 +33,31 @@ def test_a_table_that_is_read_in_part_is_reduced_once():
         assert (left, paths) == ([other], {"table"})
         assert [(line.axes, line.bytes) for line in lines(found)] == [(("context",), 512), (("data",), 128)]
     assert tables([summed, other], of, mesh, {"data", "context"}, {"context"}) == ([summed, other], [], frozenset())
+
+
+def test_a_complex_gradient_is_of_two_parameters():
+    """Of the real and the imaginary part, which a compiler adds up as one."""
+    of = weights({name: Leaf((4, 8), 4, ()) for name in ("re", "im")}, None, {})
+    summed, shape = moved("all-reduce", ("data",), (4, 8))
+    [seen], unsaid = sorted_out([(replace(summed, dtype="c64", bytes=256), shape)], of, MESH, {"data"}, set())
+    assert (seen.lane[2], seen.tensors, seen.bytes, unsaid) == ("gradients", 2, 256, [])
+
+
+@pytest.mark.parametrize(
+    ("phase", "scattered", "payloads"),
+    [
+        ("forward", set(), ["activations", "activations"]),
+        ("other", set(), ["activations", "activations"]),
+        ("backward", set(), ["activations", "gradients"]),
+        ("forward", {"data"}, ["activations", "gradients"]),
+    ],
+)
+def test_features_of_a_parameters_shape_are_no_gradient(phase, scattered, payloads):
+    """A loss over the whole batch gathers them forward, and scatters what comes back."""
+    of = weights({"w": Leaf((32, 16), 4, ())}, None, {})
+    both = [moved("all-gather", ("data",), (4, 16), phase), moved("reduce-scatter", ("data",), (32, 16))]
+    found, _ = sorted_out(both, of, MESH, {"data"}, scattered)
+    assert [each.lane[2] for each in found] == payloads
 
 
 def test_vectors_of_the_forward_pass_are_metrics():

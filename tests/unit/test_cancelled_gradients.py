@@ -37,6 +37,28 @@ def test_a_gradient_that_cancels_is_held_against_the_others():
     assert only_failure(judge(reference.value.gradients, *gradients(reference))).failure == "vacuous"
 
 
+def narrow(moment, first=1.0, digits=0.5):
+    """Verdicts on a bias that began at 0, of which Adam shows little more than signs: its bound is 1.2 of the signal,
+    and that of its moments as given. Its first value is ``first`` times that of truth."""
+    bias, moments = {"b": np.ones(4)}, {"mu/b": np.ones(4), "nu/b": np.ones(4)}
+    by = {"mu/b": np.full(4, moment / 6), "nu/b": np.full(4, 1e-4)}
+    reference = ReferenceTrajectory(
+        Trajectory(bias, (Step(1.0, bias, moments),)),
+        Trajectory({"b": np.full(4, 1e-4)}, (Step(1e-4, {"b": np.full(4, 0.2)}, by),)),
+    )
+    ours = replace(reference.value, steps=(Step(1.0, {"b": np.full(4, first)}, moments),))
+    return [verdict for verdict in judge_trajectory(ours, reference, digits) if not verdict.passed]
+
+
+def test_a_parameter_of_signs_is_held_to_its_bound_beside_moments_that_tell_more():
+    """In 16 bits alone, and not where a moment proves as little."""
+    assert not narrow(0.4)
+    [wrong] = narrow(0.4, first=2.5)
+    assert only_failure(wrong).failure == "exceeds"
+    assert len(narrow(0.6)) == 2, "the moment and the parameter"
+    assert {only_failure(each).path for each in narrow(0.005, digits=1e-2)} == {"b"}
+
+
 def test_two_runs_of_a_gradient_that_cancels_agree_within_its_bound():
     """As on two meshes, or in two frameworks: what rounding leaves of it is another in each."""
     one, rounding = gradients(with_key_bias(1e-8))

@@ -45,8 +45,14 @@ def first_of_its_kind(case: Case, cases: Sequence[Case]) -> bool:
 
 
 def first_of_its_trainer(case: Case, cases: Sequence[Case]) -> bool:
-    """The same of each strategy, framework and model: its variants and meshes keep the same arrays."""
-    return _is_first(case, cases, lambda each: (*_trainer(each)[:3], each.kept_by))
+    """The same of each strategy, framework and model: its variants and meshes keep the same arrays. Where a contract
+    says of the optimizer's state but ``*``, a variant may have another optimizer, and is a trainer of its own."""
+
+    def kind(each: Case) -> tuple[Hashable, ...]:
+        says = all(not path.startswith("*") for path in each.contract.optimizer_state or {})
+        return *_trainer(each)[: 3 if says else 4], each.kept_by
+
+    return _is_first(case, cases, kind)
 
 
 def _is_first(case: Case, cases: Sequence[Case], kind: Callable[[Case], Hashable]) -> bool:

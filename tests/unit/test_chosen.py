@@ -1,5 +1,6 @@
 """Of which cases a clause is judged that takes long and is the same for many; and which a quick run judges."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -101,9 +102,17 @@ def test_of_few_each_is_judged(monkeypatch):
 
 def test_variants_and_meshes_of_a_trainer_keep_the_same_arrays():
     """Another model and another framework do not; nor does a variant that keeps more."""
-    known = [case("fsdp"), case("fsdp", variant="masked"), case("fsdp", devices=4), case("fsdp", model="cnn")]
-    known += [case("fsdp", "nnx"), case("fsdp", variant="ema", draws=True), case("zero1")]
+    named = replace(WHOLE, optimizer_state={"momentum/*": PartitionSpec()})
+    told = {"": {}, "masked": {}, "four": {"devices": 4}, "cnn": {"model": "cnn"}, "drawn": {"draws": True}}
+    known = [case("fsdp", variant=variant, contract=named, **more) for variant, more in told.items()]
+    known += [case("fsdp", "nnx", contract=named), case("zero1", contract=named)]
     assert [place for place, each in enumerate(known) if first_of_its_trainer(each, known)] == [2, 3, 4, 5, 6]
+
+
+def test_a_variant_of_which_a_contract_says_nothing_may_keep_others():
+    """As those of another optimizer, under one pattern for all that it keeps."""
+    known = [case("fsdp"), case("fsdp", variant="adam"), case("fsdp", variant="adam", devices=4)]
+    assert [place for place, each in enumerate(known) if first_of_its_trainer(each, known)] == [0, 2]
 
 
 def test_alone_it_is_the_first():

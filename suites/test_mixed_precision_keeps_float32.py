@@ -29,16 +29,16 @@ def test_mixed_precision_stays_within_its_bound(case, observation, truth, judge)
     gradients, *rest = judge_trajectory(seen, truth, vacuous)
     judge.numbers([forward, gradients, *rest])
     bounds = {each.path: each.allowed / each.signal for each in gradients.records if each.signal}
+    records = {each for verdict in rest for each in verdict.records}
+    wide = {each.path for each in records if each.allowed > vacuous * each.signal > 0} - cancelled(truth).keys()
+    told = [f"of {', '.join(sorted(wide))} gradients and moments tell more than parameters"] if wide else []
     if own_judge(case) and bounds:
         widest = max(bounds, key=lambda path: bounds[path])
-        told = f"in {case.contract.compute_dtype} a gradient may be {bounds[widest]:.1%} off, as {widest}"
+        off = f"in {case.contract.compute_dtype} a gradient may be {bounds[widest]:.1%} off, as {widest}"
         if known := truth.lengths.get(lengths.GRADIENTS):
-            told += f", and all of them {lengths.MULTIPLE * known[lengths.ALL]:.1%} too long or too short"
-        records = {each for verdict in rest for each in verdict.records}
-        wide = {each.path for each in records if each.allowed > vacuous * each.signal > 0} - cancelled(truth).keys()
-        if wide:
-            told += f"; of {', '.join(sorted(wide))} gradients and moments tell more than parameters"
-        judge.note(told)
+            off += f", and all of them {lengths.MULTIPLE * known[lengths.ALL]:.1%} too long or too short"
+        told.insert(0, off)
+    judge.note("; ".join(told))
     narrow = case.contract.compute_dtype
     if brings_truth(case) and narrow != "tensorfloat32" and gradients.margin < LEAST:
         expected = f"expected errors of {narrow} compute, at least {LEAST:.2g} of the bound"

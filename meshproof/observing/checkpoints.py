@@ -62,7 +62,8 @@ class Checkpoints(Facet):
     ``damaged`` is what it makes of it where one file is not whole. ``elsewhere`` is the same checkpoint, restored onto
     another mesh or by another strategy, and of the first case of its kind (`first_of_its_kind`) also saved there, and
     restored by this one. ``background`` is of saves of the state after one more step. ``whole``, ``refused``,
-    ``damaged`` and ``background`` take longer than all others, and are those of the first case of its kind.
+    ``damaged`` and ``background`` take longer than all others, and are those of the first case of its kind; all are of
+    the first of its strategy, framework and model (`first_of_its_trainer`).
     """
 
     whole: Seen[tuple[str, ...]]
